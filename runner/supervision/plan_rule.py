@@ -80,10 +80,11 @@ class PlanRule:
         """The decision from the rounds so far. `living`: labels of the runs that continue."""
         self._ranking.update()
         left = [racer for racer in self._judged if racer.label in living]
-        # Before its end it is not known whether another training is as good: none loses to it.
+        # Before its end it is not known how good another training is: it does not lose by its
+        # speed, and none loses to it.
         sure = self._best(left, but=self._broken | self._by_outcome)
         for racer in left:
-            if racer.arm.role == "backend" and self._has_lost(racer, sure):
+            if self._may_lose(racer) and self._has_lost(racer, sure):
                 self._dropped[racer.label] = self._ending("loses", sure)
         left = [racer for racer in left if racer.label not in self._dropped]
         self._over = self._over or self._why_over(left, self._best(left, but=self._broken))
@@ -122,6 +123,9 @@ class PlanRule:
         }
         first = min(timed, key=lambda label: timed[label], default="baseline")
         return self._ranking.racers[first]
+
+    def _may_lose(self, racer: Racer) -> bool:
+        return racer.arm.role == "backend" and racer.label not in self._by_outcome
 
     def _has_lost(self, racer: Racer, best: Racer) -> bool:
         has_interval = len(step_ratios(racer, self._ranking.baseline)) >= MIN_ROUNDS

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from breakeven.runner.protocol.states import RunState
@@ -24,6 +24,7 @@ Reason = Literal[
     "noise",
     "few rounds",
     "no speed",  # no round can be compared
+    "learns sooner",  # its steps are not faster, but it reaches the same loss in less time
     "outcome",  # it makes another training, and whether it is as good is open
     "still running",
     "stopped",  # somebody stopped runs, or their process disappeared
@@ -141,11 +142,13 @@ def answer(
     comparison: Comparison,
     standing: Standings,
     best: Result | None,
+    sooner: Result | None,
     num_steps: int | None,
     totals: Mapping[str, float],
 ) -> Answer | None:
     """The answer for a length, or for any; None without a backend to judge. `best`: the backend
-    that surely pays and takes the least time; `totals`: seconds by label."""
+    that surely pays and takes the least time; `sooner`: the arm that learns as much in less time,
+    though its steps are not faster; `totals`: seconds by label."""
     if not comparison.spec.kind.has_speedups:
         return None
     if not standing.num_backends:
@@ -155,6 +158,9 @@ def answer(
     base = totals.get(comparison.baseline)
     if best is not None:
         return _about_best(comparison, best, shown_as_equal(totals.get(best.label), base))
+    if sooner is not None:
+        decided = _undecided(comparison, sooner, num_steps, totals)
+        return replace(decided, reason="learns sooner", probable=None, more_rounds=None)
     step = standing.baseline.measured.step_seconds
     undecided = [result for result in standing.counted if may_pay(result, num_steps, step)]
     if undecided:

@@ -3,7 +3,7 @@ duration of a training with a given number of steps under each run."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 
@@ -55,6 +55,48 @@ def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | Non
     elif result.speedup is not None and base is not None:
         step = base / result.speedup.median
     return None if step is None else TimeEstimate(compile_seconds=compiling, step_seconds=step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeToLoss:
+    """Seconds until a training has a loss for good, compiling included."""
+
+    loss: float
+    seconds: float
+    low: float
+    high: float
+    """95 % interval; infinite if it may not reach it within the training."""
+    surely: float
+    """The upper end for a loss that is lower by the margin, too."""
+    expected: float
+    """The baseline's seconds."""
+
+    @property
+    def is_sooner(self) -> bool:
+        """Whether it surely takes less time than the baseline."""
+        return self.surely < self.expected
+
+
+def time_to_loss(result: Result, baseline: Result | None) -> TimeToLoss | None:
+    """None for a run that was not judged by its outcome, and without the interval of its speed."""
+    line, ratio = estimate_time(result, baseline), result.speedup
+    step = baseline.measured.step_seconds if baseline else None
+    to_loss = result.parity and result.parity.to_loss
+    if not to_loss or line is None or step is None or ratio is None:
+        return None
+    if ratio.low is None or ratio.high is None:
+        return None
+    fastest, slowest = (
+        replace(line, step_seconds=step / times) for times in (ratio.high, ratio.low)
+    )
+    return TimeToLoss(
+        loss=to_loss.loss,
+        seconds=line.total_seconds(to_loss.steps),
+        low=fastest.total_seconds(to_loss.low),
+        high=slowest.total_seconds(to_loss.high),
+        surely=slowest.total_seconds(to_loss.surely),
+        expected=step * to_loss.expected,
+    )
 
 
 def choices(spec: ExperimentSpec, results: Sequence[Result]) -> tuple[Choice, ...]:
@@ -226,6 +268,10 @@ class Plan:
     rival: Result | None = None
     """A backend that may take less than the best one, but not surely, or whose training may be
     worse."""
+    sooner: Result | None = None
+    """An arm that is not faster, but surely needs less time to the same loss than the baseline."""
+    time_to_loss: TimeToLoss | None = None
+    """Of `sooner`."""
 
     @property
     def baseline_seconds(self) -> float | None:
@@ -318,7 +364,10 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
     )
     later = (faster[choice.label] for choice in choices if choice.label and chosen is not None)
     leading = best or next(later, fastest)
-    decided = answer(comparison, standing, best if num_steps else leading, num_steps, totals)
+    sooner = _learns_sooner(comparison, standing)
+    decided = answer(
+        comparison, standing, best if num_steps else leading, sooner, num_steps, totals
+    )
     if decided is not None and decided.kind != "use":
         best = None
     about = decided.backend if decided else None
@@ -349,7 +398,24 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         chosen=chosen,
         subject=subject,
         rival=None if best is None else _rival(standing, totals, best),
+        sooner=sooner,
+        time_to_loss=(
+            None if sooner is None else time_to_loss(sooner, comparison.baseline_of(sooner.label))
+        ),
     )
+
+
+def _learns_sooner(comparison: Comparison, standing: Standings) -> Result | None:
+    """Of the arms that are not faster, the one that surely needs the least time to the same loss,
+    if less than the baseline."""
+    times = [
+        (time.seconds, result)
+        for result in standing.counted
+        if result.speed_verdict != "faster"
+        and (time := time_to_loss(result, comparison.baseline_of(result.label)))
+        and time.is_sooner
+    ]
+    return min(times, key=itemgetter(0), default=(0.0, None))[1]
 
 
 def _rival(standing: Standings, totals: Mapping[str, float], best: Result) -> Result | None:

@@ -39,6 +39,7 @@ from breakeven.storage.statistics.parity import (
     Parity,
     ParityFinding,
 )
+from breakeven.storage.statistics.steps_to_loss import find_steps_to_loss
 
 BEGINNINGS: tuple[FindingKind, ...] = (
     "another model",
@@ -167,12 +168,16 @@ def _compared(
         learned=learned_by_loss(loss_fall(theirs[0].to_numpy(dtype=float)), theirs),
         learned_accuracy=None,
     )
+    by_losses = outcome_of_losses(trainings, margin)
     outcome = find_outcome(trainings, margin, len(baseline.learning.losses))
     if outcome is None:
         return _with_finding(undecided, ParityFinding(kind="no losses"))
     judged = replace(undecided, verdict=outcome.verdict, outcome=outcome)
     kinds = {finding.kind for finding in undecided.findings}
-    for doubt in _doubts(trainings, outcome, margin, kinds):
+    doubts = [*_doubts(trainings, outcome, by_losses, kinds)]
+    if by_losses is not None and not doubts:
+        judged = replace(judged, to_loss=find_steps_to_loss(trainings, by_losses))
+    for doubt in doubts:
         is_worse = outcome.verdict == "worse"
         judged = replace(judged, verdict="worse" if is_worse else "not decided")
         judged = _with_finding(judged, doubt)
@@ -186,7 +191,7 @@ def _compared(
 
 
 def _doubts(
-    trainings: Trainings, outcome: Outcome, margin: Margin, kinds: Set[FindingKind]
+    trainings: Trainings, outcome: Outcome, by_losses: Outcome | None, kinds: Set[FindingKind]
 ) -> Iterator[ParityFinding]:
     """Why an outcome that is as good or better does not show that the training is: what reports it
     belongs to the arm, and may have been changed with it."""
@@ -202,9 +207,10 @@ def _doubts(
             yield ParityFinding(kind="another function", figures=figures)
     if outcome.quantity != "loss" and _is_evaluated_otherwise(trainings, outcome.step):
         yield ParityFinding(kind="other evaluation")
-    by_losses = None if outcome.quantity == "loss" else outcome_of_losses(trainings, margin)
-    if by_losses is not None and (
-        by_losses.seems_worse or (outcome.is_lower and by_losses.excess >= 0)
+    if (
+        outcome.quantity != "loss"
+        and by_losses is not None
+        and (by_losses.seems_worse or (outcome.is_lower and by_losses.excess >= 0))
     ):
         figures = {"value": by_losses.value, "expected": by_losses.expected}
         yield ParityFinding(kind="losses are worse", figures=figures)

@@ -167,6 +167,7 @@ _METRICS = (
     Metric("speed_verdict", "Verdict", format_verdict),
     Metric("noise_floor", "Noise floor", format_share, better="lower"),
     Metric("compile_seconds", "Compile latency", format_seconds, "s", "lower"),
+    Metric("time_to_loss", "Time to loss", format_seconds, "s", "lower"),
     Metric("cold_compile_seconds", "Compile latency, cold", format_seconds, "s", "lower"),
     Metric("warm_compile_seconds", "Compile latency, warm", format_seconds, "s", "lower"),
     Metric("compile_time_saved", "Compile time saved", format_share, better="higher"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from breakeven.runner.judged_outcome import Outcome, Quantity
 from breakeven.runner.specs.values import Margin
@@ -70,22 +71,28 @@ def find_outcome(trainings: Trainings, margin: Margin, num_steps: int) -> Outcom
 
 def outcome_of_losses(trainings: Trainings, margin: Margin) -> Outcome | None:
     """By the loss of the last tenth of the steps; windows of the second half show the spread."""
-    series = [losses for losses, _ in trainings.equals]
-    table = pd.concat([*series, trainings.losses], axis="columns", join="inner").sort_index()
-    steps, losses = table.index.to_numpy(), table.to_numpy(dtype=float).T
-    kept = np.isfinite(losses[:-1]).all(axis=0)
-    steps, losses = steps[kept], losses.compress(kept, axis=1)
+    steps, losses = common_losses(trainings)
     size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
     ends = [*range(len(steps), size - 1, -size)][:END_WINDOWS][::-1]
     if not ends:
         return None
     samples = [window_of(steps[end - size : end], losses[:, end - size : end]) for end in ends]
     with np.errstate(invalid="ignore"):  # Infinite losses of both signs have no mean: NaN.
-        own_error = _own_error(losses[-1, -size:] - losses[:-1, -size:].mean(axis=0))
-    return _outcome(trainings, "loss", smooth(samples), margin, own_error=own_error)
+        error = own_error(losses[-1, -size:] - losses[:-1, -size:].mean(axis=0))
+    return _outcome(trainings, "loss", smooth(samples), margin, own_error=error)
 
 
-def _own_error(apart: Floats) -> float:
+def common_losses(trainings: Trainings) -> tuple[NDArray[np.int64], Floats]:
+    """The steps at which all trainings have a loss, the equal ones a finite one, and the losses of
+    each; those of the judged training are the last."""
+    series = [losses for losses, _ in trainings.equals]
+    table = pd.concat([*series, trainings.losses], axis="columns", join="inner").sort_index()
+    steps, losses = table.index.to_numpy(), table.to_numpy(dtype=float).T
+    kept = np.isfinite(losses[:-1]).all(axis=0)
+    return steps[kept], losses.compress(kept, axis=1)
+
+
+def own_error(apart: Floats) -> float:
     """Standard error of the mean of differences that may resemble their neighbours."""
     strayed = apart - apart.mean()
     squares = float((strayed**2).sum())

@@ -28,6 +28,7 @@ from breakeven.runner.protocol.states import EarlyEnd
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.statistics.intervals import sampling_margin
 from breakeven.storage.statistics.outcomes import Fall, Reading, without_spikes
+from breakeven.storage.statistics.steps_to_loss import StepsToLoss
 
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | OutcomeVerdict | EarlyEnd
 FindingKind = Literal[
@@ -155,6 +156,8 @@ class Parity:
     """Whether another training was judged by its outcome, and not step by step."""
     outcome: Outcome | None = None
     """The judged outcome; None if it is not known, or if steps were judged."""
+    to_loss: StepsToLoss | None = None
+    """When it reaches a loss near the end, if it was judged by its outcome and without doubt."""
 
     @property
     def is_good(self) -> bool:

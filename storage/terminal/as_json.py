@@ -14,7 +14,7 @@ import pandas as pd
 
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.correctness import Check
-from breakeven.storage.comparison.plan import Plan, own_plan
+from breakeven.storage.comparison.plan import Plan, own_plan, time_to_loss
 from breakeven.storage.comparison.results import IDENTITY, Comparison, Result
 from breakeven.storage.comparison.warnings import ComparisonWarning
 from breakeven.storage.investigation import Investigation
@@ -55,7 +55,11 @@ def comparison_json(
         "noise_floor": comparison.noise_floor,
         "family": _family(comparison.spec),
         "runs": [
-            _run(result, row) | {"reason": comparison.why_ended(result.label)}
+            _run(result, row)
+            | {
+                "reason": comparison.why_ended(result.label),
+                "time_to_loss": time_to_loss(result, comparison.baseline_of(result.label)),
+            }
             for result, row in zip(comparison.results, rows, strict=True)
         ],
         "warnings": [_warning(warning) for warning in comparison.warnings],

@@ -14,7 +14,7 @@ from breakeven.storage.comparison.warnings import ComparisonWarning
 from breakeven.storage.numbers.formats import count_of
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.words.answer_sentence import break_even_text
+from breakeven.storage.words.answer_sentence import break_even_text, times_to_loss
 from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.storage.words.environments import environment_sentences
 from breakeven.storage.words.inert import JOINER, inert
@@ -92,6 +92,7 @@ def _row(cells: Iterable[str]) -> str:
 def _remarks(comparison: Comparison) -> Iterator[str]:
     yield from (str(warning.words()) for warning in comparison.warnings if _is_place(warning))
     yield from environment_sentences(comparison)
+    yield from (f"{label} {words}." for label, words in times_to_loss(comparison))
     if comparison.noise_floor is not None:
         floor = METRICS["noise_floor"].format(comparison.noise_floor)
         yield f"Two equal runs differ by up to {floor} (noise floor)."

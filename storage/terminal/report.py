@@ -27,6 +27,7 @@ from breakeven.storage.words.answer_sentence import (
     break_even_in_full,
     doubt_of_saving,
     speed_reason,
+    times_to_loss,
 )
 from breakeven.storage.words.cold_and_warm import starts_words
 from breakeven.storage.words.compiler_advice import warning_words
@@ -96,6 +97,7 @@ def report(comparison: Comparison, answer: str = "") -> str:
         for result in comparison.results
         if result.parity is not None
     ]
+    lines += [f"{label} {words}" for label, words in times_to_loss(comparison)]
     lines += [f"warning: {warning_words(warning)}" for warning in comparison.serious_warnings]
     lines += [
         # What a run recorded of itself, such as what was found in a script, is no warning.

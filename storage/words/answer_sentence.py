@@ -8,8 +8,14 @@ from breakeven.runner.settings import Prices
 from breakeven.runner.texts import capital, duration, listed
 from breakeven.storage.comparison.answer_decision import Answer, AnswerKind
 from breakeven.storage.comparison.compiler_warnings import LatencyMeasuredOnce
-from breakeven.storage.comparison.plan import COMPILERS, Plan, choice_words
-from breakeven.storage.comparison.results import Choice, Result
+from breakeven.storage.comparison.plan import (
+    COMPILERS,
+    Plan,
+    TimeToLoss,
+    choice_words,
+    time_to_loss,
+)
+from breakeven.storage.comparison.results import Choice, Comparison, Result
 from breakeven.storage.numbers.formats import DASH, count_of, digits, format_share, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, joined, say
@@ -160,7 +166,7 @@ def _likely(planned: Plan, answer: Answer) -> tuple[Words, ...]:
         return ()
     if answer.is_equal:
         return (*_as_long(answer, own), ", but ")
-    if answer.reason == "outcome":
+    if answer.reason in ("outcome", "learns sooner"):
         return (f"{answer.backend} takes ", own, " instead of ", base, ", but ")
     if answer.probable == answer.backend:
         use = f"probably use {answer.backend}, "
@@ -244,15 +250,37 @@ def _undecided(planned: Plan, answer: Answer) -> str:
             return f"no round of {answer.backend} can be compared; more steps would decide"
         case "still running":
             return f"{answer.backend} is not over yet"
-        case "outcome" if answer.sameness == "not decided":
-            return _sameness(planned, answer)
         case "outcome":
-            return "it may make another training, and whether that is as good is not known"
+            unknown = "it may make another training, and whether that is as good is not known"
+            return _sameness(planned, answer) if answer.sameness == "not decided" else unknown
+        case "learns sooner" if planned.time_to_loss is not None:
+            subject = "it" if planned.num_steps is not None else str(answer.backend)
+            return f"{subject} {to_loss_words(planned.time_to_loss)}"
         case "stopped":
             return f"{answer.backend} was stopped; run it again, to its end"
         case "no baseline":
             return "the baseline did not finish, so there is nothing to compare with"
     return ""
+
+
+def to_loss_words(time: TimeToLoss) -> str:
+    """`reaches a training loss of 2.04 after 20.1 s (18.0 to 22.3) instead of 28.0 s`."""
+    seconds, low, high, expected = (
+        METRICS["time_to_loss"].format(value)
+        for value in (time.seconds, time.low, time.high, time.expected)
+    )
+    return (
+        f"reaches a training loss of {digits(time.loss, 3)} after {seconds} ({low} to {high}) "
+        f"instead of {expected}"
+    )
+
+
+def times_to_loss(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """The label of each arm whose time to the baseline's loss is known, and what it is."""
+    for result in comparison.results:
+        time = time_to_loss(result, comparison.baseline_of(result.label))
+        if time is not None:
+            yield result.label, to_loss_words(time)
 
 
 def _open_break_even(break_even: BreakEven) -> str:
@@ -328,6 +356,8 @@ def _unsure(planned: Plan) -> Iterator[str]:
         else:
             when = f"may take less than {earlier} only from {_steps(change.high)} steps on"
         yield f"This is not sure: {change.label} {when}"
+    if planned.sooner is not None and planned.time_to_loss is not None and planned.best is not None:
+        yield f"{planned.sooner.label} {to_loss_words(planned.time_to_loss)}"
     if planned.rival is not None:
         rival = planned.rival
         least = duration(planned.totals[rival.label])

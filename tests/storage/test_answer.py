@@ -27,9 +27,15 @@ from breakeven.storage.side_by_side.ratios import differences
 from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.statistics.parity import Parity, unknown_parity
 from breakeven.storage.statistics.speedups import Ratio
+from breakeven.storage.statistics.steps_to_loss import StepsToLoss
 from breakeven.storage.terminal.gate import reasons
 from breakeven.storage.terminal.report import difference_report
-from breakeven.storage.words.answer_sentence import answer_words, plan_details, speed_reason
+from breakeven.storage.words.answer_sentence import (
+    answer_words,
+    plan_details,
+    speed_reason,
+    times_to_loss,
+)
 from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.views.report.content import content
 from tests.helpers.comparisons import compared, comparison, pays, result, row_of
@@ -111,6 +117,42 @@ def test_an_arm_that_declares_another_mathematics_is_used_only_if_it_is_shown_to
             "make another training, and whether that is as good is not known."
         )
         assert answered(20_000, compiled).answer.kind == "use"  # type: ignore[union-attr]
+
+
+def learns_twice_as_fast(surely: float) -> Result:
+    """A step takes 0.2 / 0.8 = 0.25 s; beside 5 s of compiling, 5,000 of them take 1,255 s instead
+    of 10,000 x 0.2 s. The interval: 4,800 x 0.2 / 0.85 and 5,200 x 0.2 / 0.75 s."""
+    to_loss = StepsToLoss(
+        loss=2.04, expected=10_000, steps=5_000, low=4_800, high=5_200, surely=surely
+    )
+    better = Parity(verdict="better", by_outcome=True, to_loss=to_loss)
+    return rated("wide", "slower", 0.8, 0.75, 0.85, parity=better)
+
+
+def test_an_arm_that_is_slower_per_step_and_learns_sooner_is_no_loser() -> None:
+    # 7,400 x 0.2 / 0.75 + 5 is below 2,000 s.
+    planned = answered(20_000, learns_twice_as_fast(surely=7_400))
+    assert spoken(planned) == (
+        "Not decided for 20,000 steps: wide takes 1 h 23 min instead of 1 h 7 min, but it reaches "
+        "a training loss of 2.04 after 20 min 55 s (18 min 54 s to 23 min 12 s) instead of 33 min "
+        "20 s; it makes another training, which is better."
+    )
+    assert planned.answer is not None
+    assert (planned.answer.reason, planned.answer.probable) == ("learns sooner", None)
+    unsure = comparison(BASELINE, learns_twice_as_fast(surely=7_600))
+    decided = plan(unsure, 20_000).answer
+    assert decided is not None and decided.kind == "do not compile"
+    assert [label for label, _ in times_to_loss(unsure)] == ["wide"], (
+        "its time is shown all the same"
+    )
+
+
+def test_what_learns_sooner_is_said_beside_an_arm_that_is_faster() -> None:
+    even = pays("reached", 125, 120, 130, gain=0.04)
+    good = rated("good", "faster", 1.25, 1.2, 1.3, break_even=even)
+    planned = answered(20_000, good, learns_twice_as_fast(surely=7_400))
+    assert planned.best is not None and planned.best.label == "good"
+    assert "wide reaches a training loss of 2.04 after" in plan_details(planned, Prices())
 
 
 def test_what_is_surely_good_is_recommended_before_a_faster_one_that_may_be_worse() -> None:

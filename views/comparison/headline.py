@@ -18,7 +18,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Sentence
 from breakeven.storage.statistics.intervals import MIN_PAIRS
 from breakeven.storage.statistics.speedups import SpeedDoubt, SpeedVerdict, ratio_text, speed_doubt
-from breakeven.storage.words.answer_sentence import answer_words, break_even_text
+from breakeven.storage.words.answer_sentence import answer_words, break_even_text, times_to_loss
 from breakeven.storage.words.parity import parity_words, wrong_words
 from breakeven.views.shared import words
 from breakeven.views.shared.definition_links import linked, sentence
@@ -67,7 +67,13 @@ def evidence(comparison: Comparison, planned: Plan) -> Markdown:
         until_then = f"{why.capitalize()}; speeds come from the rounds before that."
     arm = inert(choice_words(planned).arm)
     others = _others(standing, arm, is_search=comparison.spec.kind.has_candidates)
-    sentences = [until_then, _speeds(standing, planned, comparison.spec), *others]
+    said = str(answer_words(planned))
+    learning = [
+        f"**{inert(label)}** {linked('time_to_loss', inert(text))}."
+        for label, text in times_to_loss(comparison)
+        if text not in said
+    ]
+    sentences = [until_then, _speeds(standing, planned, comparison.spec), *learning, *others]
     return " ".join(filter(None, sentences))
 
 

@@ -118,6 +118,13 @@ def test_another_training_is_trained_to_its_end_before_it_is_decided_about() -> 
     assert trial.over is not None and trial.over.to == OTHER, "its losses are no fault"
 
 
+def test_another_training_that_is_slower_is_trained_to_its_end_as_it_may_learn_more() -> None:
+    trial = Planned(
+        replace(SPEC, backends=("none:math_attention=reduced",)), {OTHER: 1.3}, "seed", Noise()
+    )
+    assert (trial.play(50), trial.endings) == ("unended", {})
+
+
 def test_none_loses_to_another_training_that_may_be_worse() -> None:
     trial = other_training(eager=0.8, aot_eager=1.3)
     assert (trial.play(50), trial.endings) == ("unended", {"aot_eager": "loses"})

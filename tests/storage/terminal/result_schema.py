@@ -18,6 +18,7 @@ from breakeven.storage.comparison.cold_and_warm import ColdWarm
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.device_warnings import DISTURBANCES, Disturbed
 from breakeven.storage.comparison.energy import EnergySaving
+from breakeven.storage.comparison.plan import TimeToLoss
 from breakeven.storage.comparison.results import SCORES, VALUES, Across, Choice
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.comparison.shortfall import Shortfall
@@ -136,6 +137,7 @@ def schema() -> Schema:
         "break_even": BreakEven | None,
         "energy": EnergySaving | None,
         "shortfall": Shortfall | None,
+        "time_to_loss": TimeToLoss | None,
     }
     plan = {
         "num_steps": int | float,
