@@ -168,13 +168,14 @@ def _what_changed(run: RunDir, workload: Mapping[str, Any]) -> list[str]:
                 }
             )
         elif event["kind"] == "workload" and processes:
-            processes[-1] |= _facts(event)
+            # A later one also tells of models that the script called later.
+            for name, fact in _facts(event).items():
+                processes[-1].setdefault(name, fact)
         elif event["kind"] == "source" and processes:
             processes[-1][str(event.get("source"))] = event.get("sha256")
     if not processes:
         return []
-    first, newest = processes[0], processes[-1]
-    newest |= _facts(workload) if workload else {}
+    first, newest = processes[0], {**processes[-1], **(_facts(workload) if workload else {})}
     return [
         name
         for name in first

@@ -45,7 +45,7 @@ from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
 from breakeven.runner.files import UNFINISHED, write_atomically
 from breakeven.runner.masking import mask
-from breakeven.runner.protocol.events import open_journal
+from breakeven.runner.protocol.events import each_event, open_journal
 from breakeven.runner.protocol.plain_files import (
     open_inside,
     read_document,
@@ -269,8 +269,13 @@ class RunDir:
 
     @property
     def adds_rounds(self) -> bool:
-        """Whether an earlier attempt finished, so that this one only adds rounds. A finished run
-        that restarts no longer has a request for rounds."""
+        """Whether the run has trained to its end, so that its process only adds rounds: the script
+        runs again in it, or an earlier attempt finished. A finished run that restarts no longer has
+        a request for rounds."""
+        with suppress(InvalidRunFolder):
+            starts = (event for event in each_event(self.events_file) if event["kind"] == "resumed")
+            if any(event.get("file") is None and event.get("step") for event in starts):
+                return True
         if not os.path.lexists(self.rounds_file):
             return False
         for aside in self.attempts.glob("*"):

@@ -66,15 +66,21 @@ class PlanRule:
             self._ranking.add(arm)
         # An arm that may compute something else is judged by its outcome, not step by step.
         self._by_outcome = set(spec.changed_labels) if spec.same != "steps" else set()
-        self._may_repeat = spec.workload.has_known_length and why_no_rounds(spec) is None
+        self._may_repeat = why_no_rounds(spec) is None
+        self._warm: set[str] = set()
+        """Labels of the runs that have completed a block since they started."""
         self._dropped: dict[str, Ending] = {}
         self._over: Ending | None = None
 
     def take(self, label: str, event: Mapping[str, Any]) -> None:
-        """Records an event of a run. The first block of a run is a warm-up."""
-        racer = self._ranking.racers[label]
-        is_first = event["kind"] == "block" and not racer.has_trained
-        racer.take({**event, "warm_up": True} if is_first else event)
+        """Records an event of a run. Its first block, and the first of a script that starts again,
+        is a warm-up."""
+        is_first = event["kind"] == "block" and label not in self._warm
+        self._ranking.racers[label].take({**event, "warm_up": True} if is_first else event)
+        if event["kind"] == "block":
+            self._warm.add(label)
+        elif event["kind"] == "resumed":
+            self._warm.discard(label)
 
     def decide(self, living: Collection[str]) -> Decision:
         """The decision from the rounds so far. `living`: labels of the runs that continue."""

@@ -33,6 +33,12 @@ class Racer:
     """Precision that the run of a script observed."""
     fixed_settings: frozenset[str] = frozenset()
     """Settings that no candidate can change, because the script chooses them."""
+    has_started_again: bool = False
+    """Whether it trains once more, or on, for further rounds alone."""
+    again_seconds: float = 0.0
+    """Seconds of starting again and of compiling since."""
+    again_since: float | None = None
+    """When it last began to start again; None once it has."""
     steps_done: int = 0
     num_steps: int = 0
     """Steps of its whole training; 0 if unknown."""
@@ -72,6 +78,11 @@ class Racer:
             self._take_block(event)
         elif event["kind"] == "resumed":
             self.steps_done = int(event["step"])
+            self.has_started_again = event.get("file") is None and self.steps_done > 0
+            self.again_since = float(event["time"]) if self.has_started_again else None
+        elif event["kind"] == "phase" and event["phase"] == "waiting" and self.again_since:
+            self.again_seconds += max(0.0, float(event["time"]) - self.again_since)
+            self.again_since = None
         elif event["kind"] == "error":
             self.has_failed = True
 
@@ -84,7 +95,10 @@ class Racer:
         end = int(event.get("first_step", 0)) + int(event["num_steps"])
         self.steps_done = max(self.steps_done, end)
         self.memory_bytes = max(self.memory_bytes, event.get("reserved_memory_bytes") or 0)
-        if event["compiled"]:
+        if event["compiled"] and self.has_started_again:
+            # The training itself pays for compiling once.
+            self.again_seconds += 0.0 if self.again_since else seconds
+        elif event["compiled"]:
             self.compiling.append((seconds, steps))
         elif event.get("warm_up"):
             self.warm_up_step_seconds = seconds / steps

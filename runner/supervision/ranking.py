@@ -138,9 +138,9 @@ class Ranking:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all blocks, compile time included."""
+        """Seconds of all blocks, and of starting again; compile time included."""
         racers = self.racers.values()
-        timed = sum(sum(racer.blocks.values()) for racer in racers)
+        timed = sum(sum(racer.blocks.values()) + racer.again_seconds for racer in racers)
         return timed + sum(seconds for racer in racers for seconds, _ in racer.compiling)
 
     @property

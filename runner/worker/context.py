@@ -65,6 +65,9 @@ class RankGroup:
     def script_ended(self, num_steps: int) -> None:
         """Tells the other ranks that the script of this one ended."""
 
+    def script_starts_again(self) -> None:
+        """Forgets, on each rank, that the scripts of all have ended."""
+
     def blocked(self, is_blocked: bool) -> None:
         """Tells that this rank waits for others before its first step, or no longer does."""
 
@@ -224,6 +227,8 @@ class RunContext:
     log: EventLog
     group: RankGroup = ALONE
     """All ranks of the run."""
+    is_again: bool = False
+    """Whether the script, which has ended once, runs again in this process."""
 
     @property
     def experiment(self) -> ExperimentSpec:
@@ -236,12 +241,12 @@ class RunContext:
 
     @cached_property
     def adds_rounds(self) -> bool:
-        """Whether the run has finished and only times more steps."""
-        return self.run.adds_rounds
+        """Whether the run has trained to its end and only times more steps."""
+        return self.is_again or self.run.adds_rounds
 
     @property
     def workplace(self) -> Path:
-        """The working folder of a script. Rounds are added in another one, which goes with the
+        """The working folder of a script. It starts again in another one, which goes with the
         compile caches: the files of the finished training stay as they are."""
         return self.run.compile_cache / "work" if self.adds_rounds else self.run.workplace
 

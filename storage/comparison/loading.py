@@ -281,59 +281,19 @@ SERIES = ("steps", "device")
 
 def pool(spec: ExperimentSpec, runs: Sequence[Evidence]) -> list[Evidence]:
     """One run for each entry of `spec.repeats_by_label` that has a run. Blocks gain the column
-    `process`: the number of the process that computed them, from 1, all repeats before all
-    processes that added rounds."""
+    `process`: the number of the repeat that computed them, from 1. Rounds of a script that started
+    again, or of a run that went on later, are further rounds of the same."""
     by_label = {run.label: run for run in runs}
     repeats = {arm.label: arm.repeat for arm in spec.possible_arms}
-    begins: dict[int, list[int]] = {repeat: [] for repeat in repeats.values()}
-    for run in runs:
-        if run.role == "baseline":
-            # In another environment the baseline may have failed, and has no added rounds.
-            repeat = repeats[run.label]
-            begins[repeat] = max(begins[repeat], _begins_of_added(run), key=len)
-    numbers = _number_processes(begins)
     pooled = []
     for label, members in spec.repeats_by_label.items():
         runs_by_repeat = {
             repeats[member]: by_label[member] for member in members if member in by_label
         }
         if runs_by_repeat:
-            blocks = [
-                run.blocks.assign(process=_processes(run.blocks, numbers[repeat], begins[repeat]))
-                for repeat, run in runs_by_repeat.items()
-            ]
+            blocks = [run.blocks.assign(process=repeat) for repeat, run in runs_by_repeat.items()]
             pooled.append(_pool(label, list(runs_by_repeat.values()), blocks))
     return pooled
-
-
-def _begins_of_added(baseline: Evidence) -> list[int]:
-    """The first round of each process that added rounds, in the order of rounds."""
-    blocks = baseline.blocks
-    rounds = (
-        blocks.loc[blocks["first_step"] >= step, "round"] for step in baseline.journal.added_at
-    )
-    return sorted(int(numbers.min()) for numbers in rounds if len(numbers))
-
-
-def _number_processes(begins: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Of each repeat the numbers of its first process and of those that added rounds to it."""
-    processes = [
-        (addition, repeat)
-        for repeat, rounds in begins.items()
-        for addition in range(len(rounds) + 1)
-    ]
-    numbers: dict[int, list[int]] = {repeat: [] for repeat in begins}
-    for number, (_, repeat) in enumerate(sorted(processes), 1):
-        numbers[repeat].append(number)
-    return numbers
-
-
-def _processes(blocks: pd.DataFrame, numbers: Sequence[int], begins: Sequence[int]) -> Any:
-    """The number of each block's process; the first of `numbers` computed the rounds before those
-    of `begins`."""
-    if not begins:
-        return numbers[0]
-    return np.asarray(numbers)[np.searchsorted(begins, blocks["round"], side="right")]
 
 
 def _pool(label: str, runs: Sequence[Evidence], blocks: Sequence[pd.DataFrame]) -> Evidence:

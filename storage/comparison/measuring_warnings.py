@@ -387,7 +387,7 @@ class AnswersNotCompared(ComparisonWarning):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsAdded(ComparisonWarning):
-    """Rounds from processes that were started after the runs had finished."""
+    """Rounds of trainings after the first one of each run."""
 
     severity: Severity = "minor"
     labels: tuple[str, ...]
@@ -411,8 +411,8 @@ class RoundsAdded(ComparisonWarning):
         return say(
             "Of ",
             rounds_figure(self.num_rounds),
-            f" {self.num_added} were added later by further processes of {', '.join(self.labels)}. "
-            "Compile latency, step time, losses and evaluations come from the first processes.",
+            f" {self.num_added} were added by further trainings of {', '.join(self.labels)}. "
+            "Compile latency, losses and evaluations come from the first ones.",
         )
 
 

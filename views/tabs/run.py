@@ -212,7 +212,7 @@ def progress_facts(store: Store, run: pd.Series, record: RunRecord) -> Sequence[
         steps = ", ".join(f"{step:,}" for step in resumptions.loc[~adds_rounds, "step"])
         parts.append(linked("step", f"resumed at step {steps}"))
     if adds_rounds.any():
-        times = words.plural(int(adds_rounds.sum()), "process")
+        times = words.plural(int(adds_rounds.sum()), "further training")
         parts.append(linked("round", f"rounds added by {times}"))
     return parts
 

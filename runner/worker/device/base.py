@@ -174,6 +174,9 @@ class Device(ABC):
     def reset_memory(self) -> None:  # noqa: B027 - not every device has a mark to set back
         """Resets the peak of memory use before a block."""
 
+    def free_memory(self) -> None:  # noqa: B027 - not every device keeps what is free
+        """Gives back memory that nothing uses."""
+
     @abstractmethod
     def memory_use(self) -> MemoryUse:
         """The memory use since `reset_memory`."""

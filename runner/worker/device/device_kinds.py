@@ -87,6 +87,9 @@ class CudaDevice(Device):
     def clock(self) -> CudaClock:
         return CudaClock(self.torch_device)
 
+    def free_memory(self) -> None:
+        torch.cuda.empty_cache()
+
     def reset_memory(self) -> None:
         torch.cuda.reset_peak_memory_stats(self.torch_device)
 

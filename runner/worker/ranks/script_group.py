@@ -59,6 +59,9 @@ class ScriptGroup(RankGroup):
     def script_ended(self, num_steps: int) -> None:
         self._lifeline.send("ended", steps=num_steps)
 
+    def script_starts_again(self) -> None:
+        self._lifeline.ended.clear()
+
     def blocked(self, is_blocked: bool) -> None:
         self._lifeline.send("blocked", is_blocked=is_blocked)
 

@@ -16,7 +16,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -28,6 +29,7 @@ import breakeven
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.texts import first_few
 from breakeven.runner.worker.compiler.compile_with_backend import explained, set_ddp_mode
@@ -41,8 +43,13 @@ from breakeven.runner.worker.ranks.exchange import CONSEQUENCE
 from breakeven.runner.worker.script.loaders import forced_loader_workers
 from breakeven.runner.worker.script.script_checkpoints import ScriptCheckpoints, read_earlier
 from breakeven.runner.worker.script.script_optimizers import forced_optimizer_form
-from breakeven.runner.worker.script.script_session import EndOfScript, ScriptSession
+from breakeven.runner.worker.script.script_session import (
+    EndOfScript,
+    ScriptSession,
+    record_ending,
+)
 from breakeven.runner.worker.script.spawned import started_ranks
+from breakeven.runner.worker.script.starting_again import BeforeScript
 from breakeven.runner.worker.script.trainers import TRAINERS
 from breakeven.runner.worker.script.workplaces import Workplace, workplace_of
 from breakeven.runner.worker.session import record_environment
@@ -64,8 +71,9 @@ TOO_LONG = (
 )
 WAITING_CODE = re.compile(r"[/\\]torch[/\\](autograd|distributed)[/\\](?!elastic)")
 """Paths of the files of torch in which ranks wait for each other."""
-Attach = Callable[[ModuleType, Any], None]
-"""Patches a module, the first argument, to inform a session, the second."""
+Attach = Callable[[ModuleType, Any], Callable[[], None]]
+"""Patches a module, the first argument, to inform a session, the second; returns what takes the
+patch away."""
 NO_INPUT = "A run has no standard input: give the script its answers as arguments"
 NOT_INSTALLED = (
     f"The run uses the Python {sys.executable}: install what the script needs there, or name the "
@@ -141,20 +149,19 @@ def _end_stuck(message: str, context: RunContext) -> None:
 @contextmanager
 def after_import(modules: Mapping[str, Attach], listener: Any) -> Iterator[None]:
     """Calls each module's function: at once if the module is loaded, else after its import."""
-    for name, attach in modules.items():
-        if name in sys.modules:
-            attach(sys.modules[name], listener)
-    finder = _Finder(modules, listener)
-    sys.meta_path.insert(0, finder)
-    try:
+    with ExitStack() as patches:
+        for name, attach in modules.items():
+            if name in sys.modules:
+                patches.callback(attach(sys.modules[name], listener))
+        finder = _Finder(modules, listener, patches)
+        sys.meta_path.insert(0, finder)
+        patches.callback(sys.meta_path.remove, finder)
         yield
-    finally:
-        sys.meta_path.remove(finder)
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self, modules: Mapping[str, Attach], listener: Any) -> None:
-        self._left = dict(modules)
+    def __init__(self, modules: Mapping[str, Attach], listener: Any, patches: ExitStack) -> None:
+        self._left, self._patches = dict(modules), patches
         self._listener = listener
 
     def find_spec(
@@ -168,7 +175,7 @@ class _Finder(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            attach(module, self._listener)
+            self._patches.callback(attach(module, self._listener))
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -187,7 +194,6 @@ def run_script(
     One of several ranks passes its `device` and the `group` of all.
     """
     experiment = spec.experiment
-    earlier = read_earlier(run)
     log.enter("preparing")
     device = device or open_device(name_of_visible(spec.device))
     if experiment.settings == "harness" or spec.arm.tf32:
@@ -196,13 +202,52 @@ def run_script(
     set_ddp_mode(spec.arm)
     context = RunContext(spec, run, device, log, group)
     record_environment(context)
-    session = ScriptSession(context, turns, earlier)
+    before = BeforeScript(device, next(iter(experiment.script.names_of_module), ""))
+    ended = _run_once(context, turns)
+    if group.rank == 0 and (ended.is_whole or not run.has_checkpoint) and not context.adds_rounds:
+        workplace_of(experiment).tidy(run.workplace)
+    while ended.is_whole and ended.starts_again:
+        # In the turn of the last block, and later in the next one, so that it disturbs no other
+        # run.
+        before.restore()
+        group.script_starts_again()
+        turns.done(finished=False)
+        turn = turns.wait()
+        if turn is None:
+            return False
+        if turn.last is not None:
+            record_ending(log, ended.num_steps, turn.last)
+            break
+        log.enter("preparing")
+        ended = _run_once(replace(context, is_again=True), turns, turn)
+    if ended.is_whole:
+        log.append("phase", phase="done")
+        turns.done(finished=True)
+    return ended.is_whole
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a script has ended."""
+
+    is_whole: bool
+    """Whether it was not stopped."""
+    starts_again: bool
+    num_steps: int
+    """Steps of a training from its beginning to its end."""
+
+
+def _run_once(context: RunContext, turns: Turns, turn: Turn | None = None) -> Ended:
+    """Runs the script to its end; `turn`: the turn in which it starts again."""
+    spec, run, log, group = context.spec, context.run, context.log, context.group
+    experiment = spec.experiment
+    session = ScriptSession(context, turns, read_earlier(run), turn)
     workplace = workplace_of(experiment)
     outside: list[Path] = []
     """Files that the arm's revision changes, and that the copy does not have."""
 
     def set_up() -> None:
-        if ScriptCheckpoints(run, log).latest() is None:
+        if context.adds_rounds or ScriptCheckpoints(run, log).latest() is None:
             # An interrupted attempt or a foreign run folder may have left modules there, which
             # would replace others.
             shutil.rmtree(context.workplace, ignore_errors=True)
@@ -220,15 +265,15 @@ def run_script(
                 f"{workplace.top}, which stay as they are: {first_few([*map(str, outside)], 5)}."
             )
 
+    if context.adds_rounds:
+        session.resuming.log()
     on_rank_0(group, set_up)
     session.check_code = partial(workplace.check_imports, context.workplace, spec.arm, outside)
     with watchdog(session, experiment.script.patience_seconds, context):
         _execute_to_the_end(workplace, context, session)
-    finished = session.finish()
+    is_whole = session.finish()
     group.gather(None)  # All ranks have ended their work in the folder.
-    if group.rank == 0 and (finished or not run.has_checkpoint) and not context.adds_rounds:
-        workplace.tidy(run.workplace)
-    return finished
+    return Ended(is_whole, session.starts_again, session.workload.num_steps)
 
 
 def _execute_to_the_end(workplace: Workplace, context: RunContext, session: ScriptSession) -> None:

@@ -89,11 +89,14 @@ class ScriptBlocks:
         self.num_blocks = 0
         """Finished blocks."""
         self.num_steps = 0
-        """Finished steps of the training; if this process adds rounds, only its own."""
+        """Finished steps of the training; if the script adds rounds, only those since its start."""
         self.is_waiting = False
         self.is_over = False
         self.ending: Ending | None = None
         """Why the supervisor ended the run; None if the script ended by itself or at its limit."""
+        self.starts_again = False
+        """Whether the script, if it has ended by itself, is to start again."""
+        self._turn_at_hand: Turn | None = None
         self._most_steps: int | None = None
         """Most steps of the next blocks, as the last turn said."""
         self.looks_at_inputs = False
@@ -110,9 +113,13 @@ class ScriptBlocks:
         if is_profiled:
             self._profile_turns = 0
 
-    def add_rounds_after(self, steps: int) -> None:
-        """Makes this process add rounds to a journal that has these steps."""
+    def add_rounds_after(self, steps: int, turn: Turn | None, num_steps: int) -> None:
+        """Makes the script add rounds to a journal that has these steps; `turn`: the turn in which
+        it started again; `num_steps`: those of the training, 0 if unknown."""
+        self._workload.num_steps = num_steps
         self._recorded, self._profile_turns = steps, 0
+        self._turn_at_hand = turn
+        self._most_steps = None if turn is None else turn.block_steps
 
     @property
     def journal_step(self) -> int:
@@ -168,8 +175,9 @@ class ScriptBlocks:
 
     def _blocks(self) -> Generator[int, None, None]:
         """Waits for each turn, and yields the place of each step in its block."""
-        self._log.enter("waiting")
-        self._turns.ready()
+        if self._turn_at_hand is None:
+            self._log.enter("waiting")
+            self._turns.ready()
         number = 0
         while (turn := self._wait()) is not None:
             if number == BLOCKS_BEFORE_PROFILE:
@@ -183,12 +191,17 @@ class ScriptBlocks:
                 yield from self._block(turn, length, warm_up=warm_up)
             self._inputs.write()
             self.ending, self._most_steps = turn.last, turn.block_steps
+            self.starts_again = turn.again and turn.last is None
             if self._stops() or turn.last is not None:
                 return
             number = self.num_blocks = number + 1
             self._turns.done(finished=False)
 
     def _wait(self) -> Turn | None:
+        if (turn := self._turn_at_hand) is not None:
+            self._turn_at_hand = None
+            self._log.enter("training")
+            return turn
         self.is_waiting = True
         with paused_processes(), self._clock.paused():
             turn = self._turns.wait()

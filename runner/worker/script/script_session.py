@@ -20,11 +20,14 @@ from torch.optim import Optimizer
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.experiments.added_rounds import steps_measured
 from breakeven.runner.machine.run_variables import WITHHELD_VARIABLE
+from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.exit_status import WorkerExit
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.texts import first_few
 from breakeven.runner.worker.callbacks import OwnValue
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
+from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.random_state import random_state
 from breakeven.runner.worker.script.clock import ScriptClock
 from breakeven.runner.worker.script.detected_steps import (
@@ -111,7 +114,14 @@ class EndOfScript(BaseException):
 class ScriptSession:
     """Carries out the functions of `breakeven` while a script is measured."""
 
-    def __init__(self, context: RunContext, turns: Turns, earlier: EarlierAttempts | None) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        turns: Turns,
+        earlier: EarlierAttempts | None,
+        turn: Turn | None = None,
+    ) -> None:
+        """`turn`: the turn in which the script starts again."""
         self._experiment, self._arm = context.experiment, context.arm
         self._adds_rounds = context.adds_rounds
         self._may_resume = not self._adds_rounds and context.group.size == 1
@@ -159,10 +169,12 @@ class ScriptSession:
             self._group,
             self._work_out,
         )
-        self._checkpoints = ScriptCheckpoints(context.run, self._log)
+        self._checkpoints = ScriptCheckpoints(context.run, self._log, adds_rounds=self._adds_rounds)
         self.resuming = Resuming(self._checkpoints, self._device, self._blocks, earlier)
         if self._adds_rounds:
-            self._blocks.add_rounds_after(steps_measured(context.run))
+            self._blocks.add_rounds_after(
+                steps_measured(context.run), turn, (earlier and earlier.workload["num_steps"]) or 0
+            )
         self.loaders = LoaderClock()
         self._flops = StepFlops()
         self._has_counted = False
@@ -261,7 +273,9 @@ class ScriptSession:
         """Raises `EndOfScript`; ends the process of a script that keeps catching it."""
         self._num_raised += 1
         if self._num_raised > MAX_RAISED:
-            self.finish()
+            if self.finish():
+                self._log.append("phase", phase="done")
+                self._turns.done(finished=True)
             self._log.flush(durable=True)
             os._exit(WorkerExit.CANCELLED if self._turns.stop_requested else 0)
         raise EndOfScript
@@ -578,9 +592,7 @@ class ScriptSession:
         models = [
             m for m in dict.fromkeys([*self._modules, *closed_over]) if not has_lazy_weights(m)
         ]
-        if self._adds_rounds:
-            self._log.flush()
-        else:
+        if not self._adds_rounds:
             self.workload.notes += self.resuming.log()
             self._note_withheld_variables()
         earlier = self.resuming.resumed_attempts
@@ -588,8 +600,6 @@ class ScriptSession:
             self.workload.begin(models, arguments)
         else:
             self.workload.resume(models, earlier.workload)
-        if self._adds_rounds:  # once the work is known to be the same
-            self.resuming.log()
         self.observer.step = self._blocks.journal_step
         self._blocks.begin()
         self.loaders.read()  # The first batch was loaded before.
@@ -628,25 +638,31 @@ class ScriptSession:
         self.observer.report()
         if self._turns.stop_requested:
             return False
-        ending = self._blocks.ending
-        is_early = ending is not None or self.num_steps < self._experiment.script.steps
-        if is_early and not self._adds_rounds:
-            why: dict[str, Any] = {"reason": "the script ended"}
-            if ending is not None:
-                why = {"reason": ending.reason, "ending": asdict(ending)}
-            self._log.append("stopped", step=self.num_steps, **why)
-        self.workload.num_steps = self.num_steps
+        if not self._adds_rounds:
+            self.workload.num_steps = self.num_steps
+        if self._blocks.ending is not None:
+            record_ending(self._log, self.workload.num_steps, self._blocks.ending)
+        elif not self._adds_rounds and self.num_steps < self._experiment.script.steps:
+            self._log.append("stopped", step=self.num_steps, reason="the script ended")
         self.workload.shapes_counted(self._shapes.summary(), self._shapes.padding_share)
         self.workload.write()
-        self._log.append("phase", phase="done")
-        self._turns.done(finished=True)
         return True
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether the script, which has ended, is to run again for more rounds."""
+        return self._blocks.starts_again and not self._turns.stop_requested
 
     def end_block(self) -> None:
         """Writes the steps of the open block; there will be no further step."""
         self._flops.end()
         self._results.end()
         self._blocks.end()
+
+
+def record_ending(log: EventLog, num_steps: int, ending: Ending) -> None:
+    """Writes why the supervisor ended a run; `num_steps`: those of its training."""
+    log.append("stopped", step=num_steps, reason=ending.reason, ending=asdict(ending))
 
 
 def _absolute(file: Any) -> Path:

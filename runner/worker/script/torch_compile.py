@@ -118,26 +118,30 @@ class ScriptCompiler:
     @contextmanager
     def in_place_of_torch(self) -> Iterator[None]:
         """Replaces `torch.compile` and `nn.Module.compile`, but not for libraries that compile
-        their own functions."""
+        their own functions. Dynamo keeps what it finds there, which therefore refers to nothing of
+        the script."""
         global _current  # noqa: PLW0603 - torch's wrappers, also unpickled ones, have to find it
         _current = self
+        places = self.of_libraries
         torch_compile, module_compile = torch.compile, nn.Module.compile
 
         @functools.wraps(torch_compile)
         def compile(model: Any = None, **given: Any) -> Any:
             if not _is_scripts(caller := sys._getframe(1), model):
                 if not caller.f_globals.get("__name__", "").startswith("torch."):
-                    self.of_libraries.add(place_of(caller))
+                    places.add(place_of(caller))
                 return torch_compile(model, **given)
             if model is None:
                 return functools.partial(compile, **given)
-            self._note(caller, given)
-            return self.compile(model, given)
+            assert _current is not None
+            _current._note(caller, given)
+            return _current.compile(model, given)
 
         @functools.wraps(module_compile)
         def compile_in_place(module: nn.Module, *args: Any, **given: Any) -> None:
-            self._note(sys._getframe(1), given)
-            self.compile_in_place(module, given)
+            assert _current is not None
+            _current._note(sys._getframe(1), given)
+            _current.compile_in_place(module, given)
 
         torch.compile, nn.Module.compile = compile, compile_in_place  # type: ignore[assignment, method-assign]
         try:

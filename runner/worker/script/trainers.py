@@ -1,7 +1,8 @@
 """Libraries that train a script's model: with these, the script needs no change.
 
-Each library has a function here, which gets the library's module after a script imports it, and
-patches it to inform the session. A new library needs such a function and an entry in `TRAINERS`.
+Each library has a function here, which gets the library's module after a script imports it, patches
+it to inform the session, and returns what takes the patch away. A new library needs such a function
+and an entry in `TRAINERS`.
 """
 
 import functools
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from breakeven.runner.worker.script.script_session import ScriptSession
 
+Detach = Callable[[], None]
 TRANSFORMERS, LIGHTNING = "transformers.Trainer", "lightning"
 """Names of the libraries in the journal."""
 CHECKPOINT_FOLDER = "checkpoint"
@@ -60,7 +62,7 @@ def num_samples(batch: Any) -> int | None:
     return next((len(entry) for entry in entries if isinstance(entry, Tensor) and entry.ndim), None)
 
 
-def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
+def attach_transformers(module: ModuleType, session: ScriptSession) -> Detach:
     """Patches `transformers.Trainer` and subclasses such as `Seq2SeqTrainer`."""
     callback_class: Any = type(
         "SessionCallback", (_TransformersCallback, module.TrainerCallback), {}
@@ -90,10 +92,10 @@ def attach_transformers(module: ModuleType, session: ScriptSession) -> None:
         trainer._save_checkpoint = _saving(trainer._save_checkpoint, TRANSFORMERS, session, place)
         trainer.add_callback(callback_class(session, size))
 
-    _after_making(module.Trainer, made)
+    return _after_making(module.Trainer, made)
 
 
-def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
+def attach_lightning(module: ModuleType, session: ScriptSession) -> Detach:
     """Patches Lightning's `Trainer`, under both names of the package."""
     callback_class: Any = type("SessionCallback", (_LightningCallback, module.Callback), {})
 
@@ -126,11 +128,11 @@ def attach_lightning(module: ModuleType, session: ScriptSession) -> None:
         trainer.fit = going_on
         trainer.save_checkpoint = _saving(trainer.save_checkpoint, LIGHTNING, session, place)
 
-    _after_making(module.Trainer, made)
+    return _after_making(module.Trainer, made)
 
 
-def _after_making(trainer: Any, made: Callable[[Any], None]) -> None:
-    """Calls `made` with every trainer that is constructed from now on."""
+def _after_making(trainer: Any, made: Callable[[Any], None]) -> Detach:
+    """Calls `made` with every trainer that is constructed from now on; returns what ends this."""
     make = trainer.__init__
 
     @functools.wraps(make)
@@ -139,6 +141,7 @@ def _after_making(trainer: Any, made: Callable[[Any], None]) -> None:
         made(self)
 
     trainer.__init__ = init
+    return lambda: setattr(trainer, "__init__", make)
 
 
 def _saving(save: Any, name: str, session: ScriptSession, place: Callable[..., Any]) -> Any:
@@ -254,7 +257,7 @@ def _logged(logged: Mapping[str, Any]) -> dict[str, Any]:
     return metrics
 
 
-TRAINERS: dict[str, Callable[[ModuleType, Any], None]] = {
+TRAINERS: dict[str, Callable[[ModuleType, Any], Detach]] = {
     "transformers.trainer": attach_transformers,
     "lightning.pytorch.trainer.trainer": attach_lightning,
     "pytorch_lightning.trainer.trainer": attach_lightning,

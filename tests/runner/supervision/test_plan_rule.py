@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks.search_trials import Noise
 from benchmarks.stopping_trials import Planned, planned_spec
 from breakeven.runner.specs.experiment import (
@@ -11,6 +13,8 @@ from breakeven.runner.specs.experiment import (
     PlanSpec,
     TrainingSpec,
 )
+from breakeven.runner.supervision.racer import Racer
+from breakeven.runner.supervision.ranking import Ranking
 
 SPEC = planned_spec(steps=20_000)
 
@@ -154,3 +158,23 @@ def test_people_read_until_when_a_planned_training_is_measured() -> None:
     # Runs that follow one another are not decided together.
     alone = replace(SPEC, schedule="sequential")
     assert alone.kind.length_words(alone) == "40000 steps per run"
+
+
+def test_starting_again_costs_the_budget_and_compiling_once_more_no_backend() -> None:
+    """It compiles for 3.9 s in its training. To start again takes 8 s, in which it compiles for 3,
+    and afterwards 2 s more."""
+    racer = Racer(SPEC.arms[0])
+    block = {"kind": "block", "compiled": False}
+    racer.take({**block, "round": 0, "num_steps": 1, "seconds": 4.0, "compiled": True})
+    racer.take({**block, "round": 1, "num_steps": 10, "seconds": 1.0})
+    racer.take({"kind": "resumed", "step": 11, "file": None, "time": 100.0})
+    racer.take({**block, "round": 2, "num_steps": 1, "seconds": 3.0, "compiled": True})
+    racer.take({"kind": "phase", "phase": "waiting", "time": 108.0})
+    racer.take({**block, "round": 3, "num_steps": 1, "seconds": 2.0, "compiled": True})
+    racer.take({**block, "round": 4, "num_steps": 10, "seconds": 1.0})
+    assert racer.compile_seconds == pytest.approx(3.9)
+    assert racer.again_seconds == pytest.approx(10.0)
+    assert racer.blocks == {1: 1.0, 4: 1.0}
+    ranking = Ranking(SPEC, 100, 2)
+    ranking.racers["baseline"] = racer
+    assert ranking.seconds == pytest.approx(16.0)
