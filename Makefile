@@ -18,7 +18,6 @@ PIP := pip install --quiet --disable-pip-version-check
 .PHONY: run test test-fast test-slow test-gpu lint check lock clean
 
 run: .venv/installed
-	@echo "Breakeven is on http://localhost:$(PORT)  (Ctrl-C ends it; trainings go on)"
 	@BREAKEVEN_PORT=$(PORT) $(BIN)/python serve.py
 
 # Whole files, which share what they set up; three at a time, because on two cores one often waits; four are slower.

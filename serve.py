@@ -61,9 +61,10 @@ def main() -> None:
     where = {"address": serving.host, "port": serving.port}
     log.info("dashboard begins", extra={"fields": where})
     import_pages()
+    token = None
     with suppress(OSError):  # As above.
-        links = secret_link.addresses(serving, secret_link.ensure(folder))
-        tell(f"Whoever opens this secret link may act, also from elsewhere: {' or '.join(links)}")
+        token = secret_link.ensure(folder)
+    tell(secret_link.start_words(serving, token))
     app = App(
         str(PACKAGE / "dashboard.py"),
         lifespan=preparing,

@@ -6,7 +6,13 @@ Each part is imported on first use: a GPU machine may have neither DuckDB nor St
 import sys
 
 from breakeven import __version__
-from breakeven.runner.commands.entry import BAD_INPUT, ends_quietly, reads_database, tell
+from breakeven.runner.commands.entry import (
+    BAD_INPUT,
+    ends_quietly,
+    reads_database,
+    tell,
+    without_help,
+)
 from breakeven.runner.extras import missing_words
 
 
@@ -32,13 +38,14 @@ def _run(arguments: list[str]) -> int:
 
         serve()
         return 0
+    arguments = without_help(arguments)
     if reads_database(arguments):
         from breakeven.storage.__main__ import main as read
 
         return read(arguments)
     from breakeven.runner.commands.cli import main as run
 
-    return run()
+    return run(arguments)
 
 
 def entry() -> None:

@@ -74,12 +74,30 @@ def cookie_name(token: str) -> str:
     return f"breakeven-{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
 
+def start_words(serving: Serving, token: str | None) -> str:
+    """What the start of the dashboard prints: its address, and the secret link where others are
+    served. Without a token there is no link."""
+    name = "localhost" if serving.host in (*EVERYWHERE, "127.0.0.1") else serving.host
+    name = f"[{name}]" if ":" in name else name
+    lines = [
+        f"Breakeven is on http://{name}:{serving.port} (Ctrl-C ends it; trainings go on). "
+        "`breakeven help` lists its commands."
+    ]
+    if token is not None and (serving.hostnames or not _is_local(serving.host)):
+        links = " or ".join(addresses(serving, token))
+        lines.append(f"Whoever opens this secret link may act, also from elsewhere: {links}")
+    return "\n".join(lines)
+
+
+def _is_local(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
 def addresses(serving: Serving, token: str) -> list[str]:
     """The link, by each name under which the settings let people reach the dashboard. A name where
     only this machine is listened to is a proxy's, which encrypts."""
     host, port = serving.host, serving.port
-    is_local = host in ("localhost", "::1") or host.startswith("127.")
-    if is_local and serving.hostnames:
+    if _is_local(host) and serving.hostnames:
         origins = [f"https://{name}" for name in serving.hostnames]
     else:
         names = [*(serving.hostnames or [socket.gethostname()]), "127.0.0.1"]

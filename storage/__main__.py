@@ -8,6 +8,7 @@ Of the other commands: 0, or 2 for bad input.
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from breakeven.runner.arguments.conditions import add_fail_if
@@ -17,16 +18,18 @@ from breakeven.runner.commands.entry import (
     FROM_INPUT,
     IMPORT,
     IMPORT_TEXT,
+    JUDGED,
     NEEDS_NO_DATABASE,
     PLAN_INVESTIGATION,
     Add,
+    CommandParser,
     actions_of,
     add_outputs,
     adder,
     ends_quietly,
 )
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.data_dir import DataDir, default_data_folder
 from breakeven.storage import commands
 from breakeven.storage.commands import BAD_INPUT
 from breakeven.storage.errors import StoreError
@@ -49,7 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         arguments = json.loads(given)
     options = parser().parse_args(arguments)
-    if not options.data_folder.is_dir():
+    if options.data_folder == default_data_folder():
+        with suppress(OSError):  # The recorded examples need no folder.
+            DataDir(options.data_folder).make()
+    elif not options.data_folder.is_dir():
         print(f"--data-folder {options.data_folder}: there is no such folder", file=sys.stderr)  # noqa: T201
         return BAD_INPUT
     try:
@@ -64,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands with their options; `execute` of what it parses runs the command."""
-    all_commands = argparse.ArgumentParser(prog="breakeven")
+    all_commands = CommandParser(prog="breakeven")
     add = adder(all_commands.add_subparsers(required=True, metavar="COMMAND"))
     _add_results(add)
     _add_lists(add)
@@ -79,17 +85,23 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_results(add: Add) -> None:
     """Commands on one experiment: `show` and `explain`."""
-    show = add("show", commands.show, operands="ID")
-    show.add_argument("experiment", metavar="ID", help="of an experiment or of a suite run")
+    show = add("show", commands.show, operands="[ID]")
+    text = "of an experiment or of a suite run, or the beginning or end of one, such as 10f4 "
+    text += "(default: the last experiment)"
+    show.add_argument("experiment", metavar="ID", nargs="?", help=text)
+    show.add_argument(JUDGED, action="store_true", help=argparse.SUPPRESS)
     show.add_argument("--against", metavar="EARLIER", help="id of an earlier suite run")
     text = "of an investigation, or with a slower backend: print the text of an issue for PyTorch"
     show.add_argument("--issue", action="store_true", help=text)
     text = "of a script: print only the change that `git apply` makes, as the plan recommends"
     show.add_argument("--diff", action="store_true", help=text)
+    text = "print all numbers, reasons, warnings and notes"
+    show.add_argument("--wide", action="store_true", help=text)
     add_plan(show)
     add_fail_if(show)
-    explain = add("explain", commands.print_explanation, operands="EXPERIMENT")
-    explain.add_argument("experiment", metavar="EXPERIMENT", help="its id, as in `list`")
+    explain = add("explain", commands.print_explanation, operands="[ID]")
+    text = "of an experiment, or the beginning or end of one (default: the last experiment)"
+    explain.add_argument("experiment", metavar="ID", nargs="?", help=text)
     text = "of a `compare --ladder`: name the stage that fails, computes wrongly or loses time"
     explain.add_argument("--ladder", action="store_true", help=text)
     add_outputs(show)
@@ -101,6 +113,8 @@ def _add_lists(add: Add) -> None:
     listing = add("list", commands.print_list, operands="[WORD...]")
     text = "print the states of the runs of all experiments; takes no filter"
     listing.add_argument(NEEDS_NO_DATABASE, action="store_true", help=text)
+    text = "show all columns: state, model, device, torch, intervals, parity, tags and others"
+    listing.add_argument("--wide", action="store_true", help=text)
     trend = add("trend", commands.print_trend, operands="[WORD...]")
     for command in (listing, trend):
         add_list_options(command)

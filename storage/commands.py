@@ -59,7 +59,7 @@ from breakeven.storage.terminal.as_json import (
     investigation_json,
 )
 from breakeven.storage.terminal.layout import wrapped
-from breakeven.storage.terminal.lists import list_json, list_table, listed
+from breakeven.storage.terminal.lists import list_json, list_table, listed, short_ids, wide_list
 from breakeven.storage.terminal.markdown import fenced, summary, write_summary
 from breakeven.storage.terminal.report import (
     caches_report,
@@ -73,6 +73,7 @@ from breakeven.storage.terminal.report import (
     investigation_report,
     ladder_report,
     report,
+    short_report,
     spent_words,
 )
 from breakeven.storage.words.answer_sentence import answer_words, plan_details
@@ -97,8 +98,10 @@ def work_on_team_store(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 
 def show(data_dir: DataDir, options: argparse.Namespace) -> int:
-    """Prints the results of an experiment or a suite run."""
+    """Prints the results of an experiment or a suite run. An experiment gives the exit
+    status 0 unless it is judged: by conditions, or for `run` and `compare`."""
     with open_store(data_dir) as store:
+        options.experiment = queries.id_named(store, options.experiment)
         if queries.is_suite_run(store, options.experiment):
             if options.fail_if:
                 raise StoreError(
@@ -108,7 +111,8 @@ def show(data_dir: DataDir, options: argparse.Namespace) -> int:
             return print_suite(store, options)
         spec = queries.experiment_spec(store, options.experiment)
         check_gate(spec, options.fail_if)
-        return PRINTERS[spec.kind.compares](store, options)
+        status = PRINTERS[spec.kind.compares](store, options)
+        return status if options.judged or options.fail_if else FINISHED
 
 
 def print_checks(store: Store, options: argparse.Namespace) -> int:
@@ -149,16 +153,19 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     if options.diff:
         return _print_diff(planned, comparison, store)
     causes = known_causes(store, options.experiment)
-    parts = [
-        wrapped(report(comparison, _answer_line(planned))),
+    steps = [
         wrapped(causes_report(causes)),
         _investigate_lines(store, comparison),
         _rounds_line(comparison, store.data_dir),
-        wrapped(_plan_line(planned, store)),
         _use_lines(planned, comparison, store),
-        wrapped(caches),
-        wrapped(spent),
     ]
+    answer, in_words = str(answer_words(planned)), report if options.wide else short_report
+    result = _emphasised(wrapped(in_words(comparison, answer)), planned, answer)
+    parts = [result, wrapped(caches)]
+    parts += [next(filter(None, steps), ""), _further(comparison, store.data_dir)]
+    if options.wide:
+        parts = [result, *steps[:3]]
+        parts += [wrapped(_plan_line(planned, store)), steps[3], wrapped(caches), wrapped(spent)]
     text = "\n\n".join(filter(None, parts))
     in_json = comparison_json(comparison, pairs, planned, causes)
     print(in_json if options.json else text)  # noqa: T201
@@ -229,13 +236,14 @@ def _planned(comparison: Comparison, length: Length | None) -> Plan:
     return plan(comparison, steps_of(length, comparison) if length else own_steps(comparison))
 
 
-def _answer_line(planned: Plan) -> str:
-    """The answer; on a terminal in red if there is nothing to recommend from."""
-    text, answer = str(answer_words(planned)), planned.answer
-    is_bad = answer is not None and answer.kind in ("nothing compiled", "nothing worked")
-    if is_bad and sys.stdout.isatty() and "NO_COLOR" not in os.environ:
-        return f"\x1b[31m{text}\x1b[0m"
-    return text
+def _emphasised(text: str, planned: Plan, answer: str) -> str:
+    """The wrapped text, which begins with the answer; on a terminal this is bold, in red if
+    there is nothing to recommend from."""
+    begin = wrapped(answer)
+    if not answer or not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        return text
+    is_bad = planned.answer is not None and planned.answer.kind.startswith("nothing ")
+    return f"\x1b[{'1;31' if is_bad else '1'}m{begin}\x1b[0m{text.removeprefix(begin)}"
 
 
 def _investigate_lines(store: Store, comparison: Comparison) -> str:
@@ -251,6 +259,17 @@ def _investigate_lines(store: Store, comparison: Comparison) -> str:
         f"to find the cause: breakeven investigate {run_id}{store.data_dir.option}"
         for run_id, fault in faults.items()
         if fault is not None and fault.kind != "slow"
+    )
+
+
+def _further(comparison: Comparison, data_dir: DataDir) -> str:
+    """The commands that print what the short result leaves out."""
+    name = f"{short_ids([comparison.experiment_id])[0]}{data_dir.option}"
+    num_minor = len(comparison.minor_warnings)
+    notes = f" and {num_minor} note{'s' * (num_minor > 1)}" if num_minor else ""
+    return (
+        f"all numbers{notes}: breakeven show {name} --wide\n"
+        f"where the time goes: breakeven explain {name}"
     )
 
 
@@ -301,6 +320,7 @@ def _plan_line(planned: Plan, store: Store) -> str:
 def print_explanation(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints why each backend is faster or slower; for a ladder, which stage is the cause."""
     with open_store(data_dir) as store:
+        options.experiment = queries.id_named(store, options.experiment)
         if options.ladder:
             climbed = find_ladder(store, options.experiment)
             if climbed is None:
@@ -318,7 +338,8 @@ def print_list(data_dir: DataDir, options: argparse.Namespace) -> int:
     """Prints experiments as a table or as JSON."""
     with open_store(data_dir) as store:
         rows = listed(store, read_filter(options))
-    print(list_json(rows) if options.json else list_table(rows))  # noqa: T201
+    in_words = wide_list if options.wide else list_table
+    print(list_json(rows) if options.json else in_words(rows))  # noqa: T201
     lack = lacks_room(data_dir.runs)
     if lack and rows["state"].isin(ACTIVE_EXPERIMENTS).any():
         print(f"what runs or is queued waits for disk space: {lack}", file=sys.stderr)  # noqa: T201
@@ -349,7 +370,7 @@ def print_difference(data_dir: DataDir, options: argparse.Namespace) -> int:
     if all("." in side for side in options.sides):
         return print_compile_difference(data_dir, options.sides)
     with open_store(data_dir) as store:
-        sides = load_sides(store, options.sides)
+        sides = load_sides(store, [queries.id_named(store, side) for side in options.sides])
         if len(sides) < 2:
             raise StoreError("a difference needs two experiments at least")
         print(wrapped(difference_report(sides, scalings(sides))))  # noqa: T201
@@ -371,6 +392,8 @@ def print_compile_difference(data_dir: DataDir, runs: Sequence[str]) -> int:
 def print_suite(store: Store, options: argparse.Namespace) -> int:
     """Prints the results of a suite run, and the changes since an earlier one."""
     results = outcomes(store, options.experiment)
+    if options.against:
+        options.against = queries.id_named(store, options.against)
     earlier = options.against and outcomes(store, options.against)
     runs = queries.list_suite_runs(store)
     text = suite_report.suite_report(options.experiment, results)
@@ -391,8 +414,8 @@ def export(data_dir: DataDir, options: argparse.Namespace) -> int:
         return write_report(data_dir, options)
     if len(options.experiments) > 1:
         raise StoreError(f"--format {options.format} takes one experiment or suite run")
-    (experiment,) = options.experiments
     with open_store(data_dir) as store:
+        experiment = queries.id_named(store, options.experiments[0])
         text = FORMATS[options.format](store, experiment)
     options.output.write_text(text)
     if options.format in NOTES:

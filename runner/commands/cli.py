@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from breakeven.runner.commands.data import add_data_command
 from breakeven.runner.commands.doctor import add_doctor_options, examine_machine
-from breakeven.runner.commands.entry import BAD_INPUT, COMMANDS, STORED, adder
+from breakeven.runner.commands.entry import BAD_INPUT, COMMANDS, STORED, CommandParser, adder
 from breakeven.runner.commands.list_runs import add_list_of_runs
 from breakeven.runner.commands.queue import add_queue_command
 from breakeven.runner.commands.searches import add_search_commands
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands with their options; `execute` of the parsed options runs the command."""
-    all_commands = argparse.ArgumentParser(
+    all_commands = CommandParser(
         prog="breakeven",
         usage="breakeven [COMMAND ...]",
         description=_overview(),

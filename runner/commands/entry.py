@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NoReturn, Protocol
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.data_dir import DEFAULT_TEXT, default_data_folder
+from breakeven.runner.specs.values import nearest
 from breakeven.runner.texts import printable
 
 BAD_INPUT = 2
@@ -52,6 +53,12 @@ NEEDS_NO_DATABASE = "--runs"
 FROM_INPUT = "-"
 """Stands in place of a command: `storage/` imports its packages, then reads its arguments as a JSON
 list from standard input."""
+WORDS = "words"
+"""The operands of `list` and `trend`, which may stand before and after options."""
+HELP = "help"
+"""`breakeven help show` is `breakeven show --help`."""
+JUDGED = "--judged"
+"""With this option `show` has the exit status of `run` and `compare`, which print by it."""
 PLAN_INVESTIGATION = "plan-investigation"
 """A command of `storage/` for `investigate` alone, which needs the verdicts on a run."""
 
@@ -60,6 +67,44 @@ def reads_database(words: Sequence[str]) -> bool:
     """Whether `storage/` runs the command of these words."""
     stored = words[0] in STORED or tuple(words[:2]) == IMPORT
     return stored and NEEDS_NO_DATABASE not in words
+
+
+def without_help(words: Sequence[str]) -> list[str]:
+    """The words of a command, with `--help` in place of the word `help` before them."""
+    return [*words[1:], "--help"] if words[0] == HELP else list(words)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Its errors name the command, what it does not know, and the nearest that it knows."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known, unknown = super().parse_known_args(args, namespace)
+        words = next((action for action in self._actions if action.dest == WORDS), None)
+        if words is not None and not any(word.startswith("-") for word in unknown):
+            try:  # argparse itself takes words only before or only after the options
+                known.words = [*known.words, *self._get_values(words, unknown)]
+            except argparse.ArgumentError as error:
+                self.error(str(error))
+        elif unknown:
+            option = unknown[0].partition("=")[0]
+            near = nearest(option, self._option_string_actions) if option.startswith("-") else ""
+            self.error(f"{unknown[0]!r} is not known here{near}")
+        return known, []
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        near = nearest(value, known)
+        if isinstance(action, argparse._SubParsersAction):
+            self.error(f"there is no {str(action.metavar).lower()} {value!r}{near}")
+        rule = f"{value!r} must be one of {', '.join(known)}{near}"
+        raise argparse.ArgumentError(action, rule)
+
+    def error(self, message: str) -> NoReturn:
+        end = "" if message.endswith("?") else "."
+        help_line = f"`{self.prog} --help` lists what it takes."
+        self.exit(BAD_INPUT, f"{self.prog}: {message}{end}\n{help_line}\n")
 
 
 class Add(Protocol):
@@ -76,9 +121,7 @@ class Add(Protocol):
     ) -> argparse.ArgumentParser: ...
 
 
-def adder(
-    parsers: "argparse._SubParsersAction[argparse.ArgumentParser]", parent: str = "breakeven"
-) -> Add:
+def adder(parsers: "argparse._SubParsersAction[Any]", parent: str = "breakeven") -> Add:
     """Adds commands to `parsers`, which belong to the command `parent`."""
     is_inner = " " in parent
 
@@ -90,7 +133,9 @@ def adder(
     ) -> argparse.ArgumentParser:
         text = text or TEXTS[name]
         usage = " ".join(filter(None, [parent, name, "[options]", operands]))
-        command = parsers.add_parser(name, help=text, description=text, usage=usage)
+        command: argparse.ArgumentParser = parsers.add_parser(
+            name, help=text, description=text, usage=usage
+        )
         if execute is not None:
             command.set_defaults(execute=execute)
         command.add_argument(

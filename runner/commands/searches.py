@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from breakeven.runner.arguments.lengths import Length, add_plan, read_budget, steps_in
 from breakeven.runner.arguments.options import add_command, add_spec_options, checked
-from breakeven.runner.commands.entry import PLAN_INVESTIGATION, Add, tell
+from breakeven.runner.commands.entry import JUDGED, PLAN_INVESTIGATION, Add, tell
 from breakeven.runner.commands.start import add_allow_code, allow_code_again, read_work
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec
@@ -74,7 +74,7 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     tell(untried(spec))
     storage = Storage(data_dir)
     experiment = run_through(data_dir, spec, storage)
-    status = storage.run("show", [experiment.experiment_id])
+    status = storage.run("show", [JUDGED, experiment.experiment_id])
     training = next(
         (
             other
@@ -92,7 +92,7 @@ def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
         "answer."
     )
     follow(data_dir, training, storage)
-    return storage.run("show", [training.experiment_id, f"--plan={tune.steps} steps"])
+    return storage.run("show", [JUDGED, training.experiment_id, f"--plan={tune.steps} steps"])
 
 
 def steps_of(spec: ExperimentSpec, length: Length | None) -> int:
@@ -126,5 +126,5 @@ def _investigate(data_dir: DataDir, options: argparse.Namespace) -> int:
     allow_code_again(data_dir, options, [spec])
     experiment = run_through(data_dir, spec, storage)
     if spec.kind.makes_trials:
-        return storage.run("show", [experiment.experiment_id])
+        return storage.run("show", [JUDGED, experiment.experiment_id])
     return storage.run("explain", ["--ladder", experiment.experiment_id])

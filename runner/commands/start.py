@@ -28,7 +28,7 @@ from breakeven.runner.checks.allowed_code import (
 )
 from breakeven.runner.checks.environments import check_environments, is_own
 from breakeven.runner.checks.refused_experiments import check
-from breakeven.runner.commands.entry import Add, add_outputs, tell
+from breakeven.runner.commands.entry import JUDGED, Add, add_outputs, tell
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.experiments.added_rounds import add_rounds, compared_backends
@@ -147,7 +147,7 @@ def judge(storage: Storage, experiment_id: str, options: argparse.Namespace) -> 
         more.append(f"--plan={options.plan.amount} {options.plan.unit}")
     if options.markdown:
         more.append(f"--markdown={options.markdown.absolute()}")
-    return storage.run("show", [experiment_id, *more, *["--json"] * options.json])
+    return storage.run("show", [JUDGED, experiment_id, *more, *["--json"] * options.json])
 
 
 def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
@@ -187,7 +187,7 @@ def _add_rounds(data_dir: DataDir, experiment: Experiment, options: argparse.Nam
     add_rounds(experiment, chosen, AddedRounds(**rounds))
     storage = Storage(data_dir)
     follow(data_dir, experiment, storage)
-    return storage.run("show", [experiment.experiment_id])
+    return storage.run("show", [JUDGED, experiment.experiment_id])
 
 
 def read_work(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:

@@ -8,6 +8,7 @@ in a result is never missing: NaN means that the loss was not a number.
 from breakeven.storage.queries.experiments import (
     experiment_spec,
     faults_not_repeated,
+    id_named,
     is_suite_run,
     latest_runs,
     list_experiments,

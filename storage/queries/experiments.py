@@ -173,6 +173,34 @@ def is_suite_run(store: Store, name: str) -> bool:
     return bool(store.rows("SELECT 1 FROM runs WHERE suite_run = ? LIMIT 1", [name]))
 
 
+def id_named(store: Store, name: str | None) -> str:
+    """The id of the experiment or suite run with this id, or whose id alone begins or ends so, as
+    in `10f4`; without a name the last experiment of this data folder, or else the last example.
+    Raises `NotInStore`."""
+    rows: list[tuple[str, str | None, bool]] = store.rows(
+        "SELECT DISTINCT experiment_id, suite_run, origin <> 'example' AS own FROM runs"
+    )
+    if name is None:
+        own_last = sorted((own, experiment_id) for experiment_id, _, own in rows)
+        if not own_last:
+            raise NotInStore(f"there is no experiment in {store.data_dir.runs}")
+        return own_last[-1][1]
+    ids = {known for row in rows for known in row[:2] if known}
+    if name in ids:
+        return name
+    fitting = sorted(known for known in ids if known.startswith(name) or known.endswith(name))
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        rest = f" and {len(fitting) - 3} more" if len(fitting) > 3 else ""
+        listed = ", ".join(fitting[:3])
+        raise NotInStore(f"{name!r} is the beginning or end of several ids: {listed}{rest}")
+    raise NotInStore(
+        f"no experiment {name!r} in {store.data_dir.runs} or among the examples; `breakeven list` "
+        "has those that are there"
+    )
+
+
 def suite_experiments(store: Store, suite_run: str | None = None) -> pd.DataFrame:
     """The experiments of one suite run or of all suite runs, the oldest first."""
     experiments = list_experiments(store).dropna(subset="suite_run")

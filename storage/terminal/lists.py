@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,7 +17,7 @@ from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.as_json import NEVER, plain
-from breakeven.storage.terminal.layout import aligned_table
+from breakeven.storage.terminal.layout import aligned_table, cut_table
 
 STEP_SECONDS = 5.0
 """Seconds before the command shows the progress of computing summaries."""
@@ -36,6 +38,11 @@ HEADER = (
     "break-even",
     "tags",
 )
+SHORT_HEADER = ("id", "name", "answer", "when (UTC)", "speedup")
+NUM_CUT_COLUMNS = 2
+"""Columns after the id that are cut to fit."""
+SHORT = 4
+"""Characters of a short id."""
 LEFT_OUT = ("text", "known")
 
 
@@ -54,7 +61,31 @@ def list_json(frame: pd.DataFrame) -> str:
 
 
 def list_table(frame: pd.DataFrame) -> str:
-    """One line per experiment."""
+    """One line per experiment, which fits 80 columns; `show` takes its short id."""
+    if frame.empty:
+        return "no experiment fits"
+    short = short_ids([row or "(imported)" for row in frame["experiment_id"]])
+    cells = [
+        (
+            name,
+            printable(row["name"]),
+            DASH if pd.isna(row["answer"]) else printable(row["answer"]),
+            DASH if pd.isna(row["submitted"]) else row["submitted"].strftime("%Y-%m-%d"),
+            DASH if pd.isna(row["speedup"]) else METRICS["speedup"].format(row["speedup"]),
+        )
+        for name, row in zip(short, frame.to_dict("records"), strict=True)
+    ]
+    return "\n".join(cut_table([SHORT_HEADER, *cells], NUM_CUT_COLUMNS))
+
+
+def short_ids(ids: Sequence[str]) -> list[str]:
+    """The last four characters of each id, `10f4`, or more where two ids end alike."""
+    shared = Counter(known[-SHORT:] for known in ids)
+    return [known[-SHORT:] if shared[known[-SHORT:]] == 1 else known for known in ids]
+
+
+def wide_list(frame: pd.DataFrame) -> str:
+    """All columns; those that do not fit the terminal follow in further tables."""
     if frame.empty:
         return "no experiment fits"
     cells = [_cells(row) for row in frame.to_dict("records")]

@@ -1,11 +1,13 @@
 """What the commands print about an experiment, and about an import."""
 
+import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.named_arms import words_of_arm
-from breakeven.runner.texts import duration, printable
+from breakeven.runner.texts import duration, listed, printable
 from breakeven.storage.comparison.cold_and_warm import ColdWarm, why_no_latency
 from breakeven.storage.comparison.correctness import PASS, Check
 from breakeven.storage.comparison.results import Comparison, Result
@@ -64,18 +66,62 @@ from breakeven.storage.words.side_by_side import (
 Cell = Callable[[Result], str]
 
 
-def report(comparison: Comparison, answer: str = "") -> str:
-    """Title, answer, table, reasons for break-even and parity, warnings and notes."""
+def short_report(comparison: Comparison, answer: str = "") -> str:
+    """Answer, title, the table of verdicts, why parity does not hold, and the begin of warnings."""
+    begins = [
+        textwrap.shorten(
+            SENTENCE_END.split(str(warning_words(warning)), 1)[0], LONGEST_WARNING, placeholder=" …"
+        )
+        for warning in comparison.serious_warnings
+    ]
+    lines = [*_head(comparison, answer), *verdict_table(comparison), ""]
+    lines += [*_environments(comparison), *_open_parities(comparison, answer)]
+    return "\n".join([*lines, *(f"warning: {begin}" for begin in begins)])
+
+
+def _open_parities(comparison: Comparison, answer: str) -> Iterator[str]:
+    """For each verdict that is no match the first run with its reason, unless the answer has it."""
+    labels: dict[str, list[str]] = {}
+    reasons: dict[str, str] = {}
+    for result in comparison.results:
+        if result.parity is not None and not result.parity.is_good:
+            verdict = parity_text(result.parity)
+            labels.setdefault(verdict, []).append(result.label)
+            reasons.setdefault(verdict, str(parity_words(result.parity)))
+    for verdict, (first, *others) in labels.items():
+        likewise = f" (likewise {listed(others)})" if others else ""
+        if others or reasons[verdict] not in answer:
+            yield f"parity of {first}: {verdict}; {reasons[verdict]}{likewise}"
+
+
+SENTENCE_END = re.compile(r"\.(?=\s|$)")
+LONGEST_WARNING = 120
+"""Characters of a warning in the short result."""
+
+
+def _head(comparison: Comparison, answer: str) -> list[str]:
+    """The answer, and what was compared."""
     spec = comparison.spec
     optimizer = f"optimizer {spec.training.optimizer}" if spec.suite_run and spec.trains else None
     work = spec.kind.work_words(spec)
     about = ", ".join(filter(None, [spec.subject, spec.precision, spec.place, optimizer, work]))
     title = f"{spec.name}: {about}"
-    lines = [printable(title, len(title)), *([answer] if answer else []), ""]
-    lines += [*_table(comparison), "", *_arm_lines(spec)]
-    if comparison.across:
-        headline = " ".join(environment_sentences(comparison))
-        lines += [headline, *environment_lines(comparison.across), ""]
+    return [*([answer, ""] if answer else []), printable(title, len(title)), ""]
+
+
+def _environments(comparison: Comparison) -> list[str]:
+    """What an environment gains or loses; nothing if there is only one."""
+    if not comparison.across:
+        return []
+    headline = " ".join(environment_sentences(comparison))
+    return [headline, *environment_lines(comparison.across), ""]
+
+
+def report(comparison: Comparison, answer: str = "") -> str:
+    """Answer, title, table, reasons for break-even and parity, warnings and notes."""
+    spec = comparison.spec
+    lines = [*_head(comparison, answer), *_table(comparison), "", *_arm_lines(spec)]
+    lines += _environments(comparison)
     if comparison.noise_floor is not None:
         lines.append(
             f"noise floor: two equal runs differ by up to {format_share(comparison.noise_floor)}"
@@ -206,14 +252,42 @@ def _imported_table(imported: Sequence[ImportedRow]) -> str:
     return "\n".join(aligned_table([titles, *cells], NUM_TEXT_COLUMNS))
 
 
+VERDICT_COLUMNS: dict[str, Cell] = {
+    "run": COLUMNS["run"],
+    "verdict": lambda result: (
+        COLUMNS["verdict"](result)
+        if result.state == RunState.FINISHED
+        else state_words(result.state)
+    ),
+    **{title: COLUMNS[title] for title in ("speedup (95 %)", "break-even", "parity")},
+}
+"""The columns that answer: they fit a terminal of 80 columns."""
+
+
+def verdict_table(comparison: Comparison) -> list[str]:
+    """A row per run: what is said of its speed, when it pays off, and whether it learns the
+    same."""
+    rows = _rows(comparison, VERDICT_COLUMNS, kept=("run", "verdict"))
+    return aligned_table(rows, NUM_TEXT_COLUMNS, narrows=True)
+
+
 def _table(comparison: Comparison) -> list[str]:
+    return aligned_table(_rows(comparison, COLUMNS), NUM_TEXT_COLUMNS)
+
+
+def _rows(
+    comparison: Comparison, shown: Mapping[str, Cell], kept: Sequence[str] = ()
+) -> list[list[str]]:
+    """The titles, and a row of each run; without columns that say nothing, unless they are kept."""
     results = comparison.results
-    columns = {title: [cell(result) for result in results] for title, cell in COLUMNS.items()}
+    columns = {title: [cell(result) for result in results] for title, cell in shown.items()}
     optional = OFTEN_EMPTY if comparison.spec.kind.trains_fully else (*OFTEN_EMPTY, *OF_TRAINING)
-    empty = [title for title in optional if set(columns[title]) == {DASH}]
-    columns = {title: cells for title, cells in columns.items() if title not in empty}
-    rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
-    return aligned_table(rows, NUM_TEXT_COLUMNS)
+    columns = {
+        title: cells
+        for title, cells in columns.items()
+        if title in kept or title not in optional or set(cells) != {DASH}
+    }
+    return [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
 
 
 def _speedup(speedup: Ratio | None) -> str:

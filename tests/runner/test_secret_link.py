@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import stat
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,18 @@ def test_the_link_has_each_name_under_which_people_reach_the_dashboard(
     monkeypatch.setattr(socket, "gethostname", lambda: "machine")
     links = secret_link.addresses(serving, "secret")
     assert links == [f"{origin}/?token=secret" for origin in origins]
+
+
+def test_the_start_names_the_address_and_prints_the_link_only_where_others_are_served() -> None:
+    def said(**serving: Any) -> list[str]:
+        return secret_link.start_words(Serving(**serving), "secret").splitlines()
+
+    (line,) = said(port=9000)
+    assert line.startswith("Breakeven is on http://localhost:9000 (Ctrl-C ends it")
+    for others in ({"host": "0.0.0.0"}, {"hostnames": ("a.example",)}):
+        assert said(**others)[1].startswith("Whoever opens this secret link may act")
+    assert said(host="10.1.2.3")[0].startswith("Breakeven is on http://10.1.2.3:8501 ")
+    assert len(secret_link.start_words(Serving(host="0.0.0.0"), None).splitlines()) == 1
 
 
 def test_the_command_prints_the_link_again_and_renews_it(

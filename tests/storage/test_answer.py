@@ -241,7 +241,7 @@ def test_no_rounds_are_offered_to_runs_that_take_no_turns(
             result = row_of(compare(store, EXPERIMENT_ID), "inductor")
         assert (result.more_rounds is not None) is offers
         assert ("more round" in speed_reason(result)) is offers
-        main(["show", EXPERIMENT_ID, "--data-folder", str(folder.path)])
+        main(["show", "--wide", EXPERIMENT_ID, "--data-folder", str(folder.path)])
         said = " ".join(capsys.readouterr().out.split())
         assert (f"breakeven resume {EXPERIMENT_ID} --rounds" in said) is offers
         assert ("its runs do not take turns, so that it has no rounds" in said) is not offers
@@ -455,7 +455,17 @@ def test_a_backend_of_unknown_parity_that_ends_worse_is_nowhere_recommended(
     assert page.is_bad and "inductor" in page.headline
     gate = reasons(comparison, [Condition(name="slower")])
     assert any("its training is wrong" in reason for reason in gate)
-    main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path), "--plan=20000", "--json"])
+    main(
+        [
+            "show",
+            "--wide",
+            EXPERIMENT_ID,
+            "--data-folder",
+            str(data_dir.path),
+            "--plan=20000",
+            "--json",
+        ]
+    )
     in_json = json.loads(capsys.readouterr().out)
     assert in_json["answer"]["words"] == sentence and in_json["plan"]["best"] is None
 

@@ -29,7 +29,7 @@ def spec(*named_arms: str, baseline: str = "") -> ExperimentSpec:
 
 
 def shown(data_dir: DataDir, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, *arguments])
+    storage(["show", "--wide", f"--data-folder={data_dir.path}", EXPERIMENT_ID, *arguments])
     return capsys.readouterr().out
 
 
@@ -51,7 +51,7 @@ def test_the_faster_arm_is_recommended_with_the_commands_that_make_it(
 ) -> None:
     record_experiment(data_dir.runs, spec(f"liger=@{COMMIT} A=1 --lr 0.2 --use-liger"))
     text = shown(data_dir, capsys)
-    assert "\nUse liger for 80 steps: " in text
+    assert "Use liger for 80 steps: " in text
     assert "compiling included" not in text
     assert "\nliger: commit 3f2a1bc; A=1; --lr 0.2 --use-liger\n" in text
     start = "python /home/me/train.py --lr 0.2 --use-liger"
@@ -65,7 +65,7 @@ def test_a_terminal_obeys_nothing_of_an_arm(
 ) -> None:
     record_experiment(data_dir.runs, spec("evil=-- --name '\x1b[31m\nrm `x` | \u202e'"))
     text = shown(data_dir, capsys)
-    assert "\nUse evil for 80 steps: " in text
+    assert "Use evil for 80 steps: " in text
     assert not {"\x1b", "\u202e"} & {*text}
     assert not [line for line in text.splitlines() if line.startswith("rm ")]
 
@@ -75,7 +75,7 @@ def test_a_slower_arm_is_declined_in_words_that_fit_no_compiler(
 ) -> None:
     record_experiment(data_dir.runs, spec("slow=--slow"), backend_seconds=0.4)
     text = shown(data_dir, capsys)
-    assert "\nKeep the baseline for 80 steps: " in text
+    assert "Keep the baseline for 80 steps: " in text
     assert " with the baseline, " in text
 
 

@@ -108,7 +108,7 @@ def spans_of(
 
 def test_every_second_counts_once(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record(data_dir.runs)
-    main(["show", EXPERIMENT_ID, f"--data-folder={data_dir.path}"])
+    main(["show", "--wide", EXPERIMENT_ID, f"--data-folder={data_dir.path}"])
     assert capsys.readouterr().out.splitlines()[-1] == (
         "time: 1 min 40 s (compiling 44 s, profiles 4.0 s, evaluating 5.0 s, training steps 22 s, "
         "loading 11 s, finishing 12 s, waiting 2.0 s)"

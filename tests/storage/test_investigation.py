@@ -423,7 +423,7 @@ def test_the_status_is_0_for_a_known_cause_1_for_a_search_cut_short_4_for_no_cau
     experiment_id: str, ended: DataDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, state, status = ENDS[experiment_id]
-    assert main(["show", experiment_id, f"--data-folder={ended.path}"]) == status
+    assert main(["show", "--judged", experiment_id, f"--data-folder={ended.path}"]) == status
     stopped = "The search ended early (stopped): stopped by a person."
     assert (stopped in capsys.readouterr().out) is (state is RunState.CANCELLED)
 

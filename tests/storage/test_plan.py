@@ -220,7 +220,7 @@ def test_without_a_baseline_no_plan(data_dir: DataDir, capsys: pytest.CaptureFix
         store.ingest_all()
         planned = plan(compare(store, EXPERIMENT_ID), 80)
     assert (planned.totals, planned.choices, planned.best) == ({}, (), None)
-    main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)])
+    main(["show", "--wide", EXPERIMENT_ID, "--data-folder", str(data_dir.path)])
     assert "plan for" not in capsys.readouterr().out
 
 
@@ -256,15 +256,15 @@ def test_the_command_plans(data_dir: DataDir, capsys: pytest.CaptureFixture[str]
     record_experiment(fast.runs, experiment_spec(num_steps=80, scenario="speed"))
 
     def shown(folder: DataDir, *options: str) -> str:
-        main(["show", EXPERIMENT_ID, "--data-folder", str(folder.path), *options])
+        main(["show", "--wide", EXPERIMENT_ID, "--data-folder", str(folder.path), *options])
         return capsys.readouterr().out
 
     long = "--plan=20000"
     said = "Use inductor for 20,000 steps: 33 min instead of 1 h 7 min, compiling included"
-    assert shown(data_dir, long).splitlines()[1].startswith(said)
-    assert "\nUse inductor for 80 steps: " in shown(data_dir)
-    assert "\nBelow 30 steps (30 to 30), do not compile; from 30 steps" in shown(fast)
-    assert "\nUse inductor for 20,000 steps: " in shown(fast, long)
+    assert shown(data_dir, long).startswith(said)
+    assert shown(data_dir).startswith("Use inductor for 80 steps: ")
+    assert shown(fast).startswith("Below 30 steps (30 to 30), do not compile; from 30 steps")
+    assert shown(fast, long).startswith("Use inductor for 20,000 steps: ")
     in_json = json.loads(shown(data_dir, long, "--json"))
     assert in_json["answer"]["kind"] == "use" and in_json["answer"]["words"].startswith(said)
     planned = in_json["plan"]

@@ -197,16 +197,20 @@ def test_git_applies_what_show_prints(
     data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded(data_dir, tmp_path, LOOP)
-    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
+    storage(["show", "--wide", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
     here = f" --data-folder={data_dir.path}"
     command = f"cd {tmp_path} && breakeven show {EXPERIMENT_ID} --diff{here} | git apply"
     assert f"to use none-fused, change train.py with this command:\n    {command}\n" in shown
     # The command of another length applies the diff of this length.
-    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=9000 steps"])
+    storage(
+        ["show", "--wide", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=9000 steps"]
+    )
     longer = f"breakeven show {EXPERIMENT_ID} --plan '9000 steps' --diff{here} | git apply"
     assert longer in capsys.readouterr().out
-    assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 0
+    assert (
+        storage(["show", "--wide", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 0
+    )
     diff = capsys.readouterr().out
     assert diff in shown and diff.startswith("--- a/train.py")
     git_apply(tmp_path, diff)
@@ -227,7 +231,7 @@ def test_of_a_script_that_is_not_the_authors_own_file_the_command_changes_no_cop
     recorded(data_dir, folder, LOOP)
     if place == "elsewhere":
         (folder / "train.py").unlink()
-    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
+    storage(["show", "--wide", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
     here = f" --data-folder={data_dir.path}"
     command = f"\n    breakeven show {EXPERIMENT_ID} --diff{here} | git apply\n"
@@ -237,7 +241,9 @@ def test_of_a_script_that_is_not_the_authors_own_file_the_command_changes_no_cop
 
 def test_without_a_script_no_diff(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
     record_experiment(data_dir.runs)
-    assert storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 2
+    assert (
+        storage(["show", "--wide", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--diff"]) == 2
+    )
     printed = capsys.readouterr()
     assert not printed.out and "has no script that a diff changes" in printed.err
 
@@ -254,7 +260,7 @@ def test_a_name_that_would_be_a_line_of_the_diff_has_none(
 ) -> None:
     (tmp_path / "a\n+++ b").mkdir()
     recorded(data_dir, tmp_path / "a\n+++ b", LOOP)
-    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
+    storage(["show", "--wide", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
     assert "to use none-fused, write:" in shown and "+++" not in shown.replace("\\n+++", "")
 
@@ -263,7 +269,7 @@ def test_a_form_that_the_script_gets_elsewhere_is_a_line_to_write(
     data_dir: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded(data_dir, tmp_path, LOOP.replace("torch.optim.SGD(", "made("))
-    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
+    storage(["show", "--wide", f"--data-folder={data_dir.path}", EXPERIMENT_ID])
     shown = capsys.readouterr().out
     assert "compile(model, disable=True)" in shown
     assert "\nand change by hand:\n    # Where your script makes its optimizer," in shown
@@ -281,7 +287,7 @@ def test_where_nothing_gains_the_script_is_left_without_a_compiler(
     ):
         folder = DataDir(data_dir.path / str(number))
         recorded(folder, tmp_path, code, scenario="tune", backends=())
-        storage(["show", f"--data-folder={folder.path}", EXPERIMENT_ID])
+        storage(["show", "--wide", f"--data-folder={folder.path}", EXPERIMENT_ID])
         assert says in capsys.readouterr().out
 
 
@@ -375,7 +381,9 @@ def test_compiled_blocks_are_named_as_the_run_found_them_in_the_model(
     recorded = '"blocks":["bert.encoder.layer.*","head.0"],"majority_share"'
     assert '"majority_share"' in event
     journal.write_text(event.replace('"majority_share"', recorded))
-    storage(["show", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=90000 steps"])
+    storage(
+        ["show", "--wide", f"--data-folder={data_dir.path}", EXPERIMENT_ID, "--plan=90000 steps"]
+    )
     assert (
         "    for block in model.get_submodule('bert.encoder.layer').children():\n"
         "        block.compile(backend='eager')\n"

@@ -9,6 +9,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage.commands import BAD_INPUT, open_store
 from breakeven.storage.errors import StoreError
+from breakeven.storage.queries import id_named
 from breakeven.views.report.report_files import report_of
 
 
@@ -20,7 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         with open_store(DataDir(options.data_folder)) as store:
-            page = report_of(store, options.experiments)
+            experiments = [id_named(store, name) for name in options.experiments]
+            page = report_of(store, experiments)
         options.output.write_bytes(page.encode(errors="replace"))
     except (StoreError, RunnerError, OSError) as error:
         print(error, file=sys.stderr)  # noqa: T201

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from breakeven.runner.commands import cli
-from breakeven.runner.commands.entry import reads_database
+from breakeven.runner.commands.entry import reads_database, without_help
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.storage import __main__ as stored
 from tests.helpers.syntax import nodes
@@ -126,13 +126,14 @@ def unreadable(command: str) -> str:
         "{0}",
     ):  # a command that only a run knows
         return ""
+    words = without_help(words)
     reader = parsers()[reads_database(words)]
     said = StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):
             reader.parse_args(words)
     except SystemExit as end:
-        return said.getvalue().strip().splitlines()[-1] if end.code else ""
+        return said.getvalue().splitlines()[0] if end.code else ""
     return ""
 
 

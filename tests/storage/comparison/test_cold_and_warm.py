@@ -108,7 +108,7 @@ def test_the_terminal_shows_saved_time(store: Store, capsys: pytest.CaptureFixtu
     record(store, "baseline", 0.0, experiment, step=0.75)
     record(store, "inductor-cold-1", 8.0, experiment)
     record(store, "inductor-warm-1", 2.0, experiment)
-    command = ["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
+    command = ["show", "--wide", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
     assert main(command) == 0
     said = "filled caches, inductor: 2.00 s instead of 8.00 s, 75.0 % of the compile time saved; "
     pays = (
@@ -137,7 +137,7 @@ def test_a_plan_has_the_first_start_and_later_ones(
 ) -> None:
     """1,000 steps of 0.5 s with 8 or 2 s of compiling, or of 0.75 s without a compiler."""
     recorded(store, num_repeats=6, baseline_step=0.75)
-    command = ["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
+    command = ["show", "--wide", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)]
     assert main([*command, "--plan", "1000 steps"]) == 0
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("plan for")]
@@ -167,7 +167,7 @@ def test_missing_latencies_are_explained(store: Store, capsys: pytest.CaptureFix
         for run in without_latency(compare(store, EXPERIMENT_ID))
     ]
     assert silent == [("inductor-cold-1", True), ("eager-cold-1", False)]
-    main(["show", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
+    main(["show", "--wide", EXPERIMENT_ID, "--data-folder", str(store.data_dir.path)])
     printed = capsys.readouterr().out
     assert "inductor-cold-1 finished, but no step came after the turns that compiled" in printed
     assert "eager-cold-1 finished without having compiled anything." in printed

@@ -412,7 +412,7 @@ def test_compiling_that_was_timed_once_is_said_beside_its_break_even(finished: C
 
 
 def shown(data_dir: DataDir, experiment: str = EXPERIMENT_ID) -> int:
-    return main(["show", experiment, "--data-folder", str(data_dir.path)])
+    return main(["show", "--judged", "--wide", experiment, "--data-folder", str(data_dir.path)])
 
 
 def test_the_command_prints_a_table_of_what_is_there(
@@ -426,14 +426,14 @@ def test_the_command_prints_a_table_of_what_is_there(
     with Store.open(data_dir):  # as the dashboard would; the command reads beside it
         assert shown(data_dir) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "test: builtin:bert-tiny on builtin:reviews, float32, cpu, 80 steps"
-    assert lines[1].startswith("Use inductor for 80 steps: 11 s instead of 16 s, compiling includ")
-    header, _, _, _, inductor = lines[3:8]
+    assert lines[2] == "test: builtin:bert-tiny on builtin:reviews, float32, cpu, 80 steps"
+    assert lines[0].startswith("Use inductor for 80 steps: 11 s instead of 16 s, compiling includ")
+    header, _, _, _, inductor = lines[4:9]
     assert header.split()[:3] == ["run", "state", "step"]
     assert "2.00x (2.00 to 2.00) faster" in " ".join(inductor.split())
     assert "3.00 s    30 steps" in inductor
     assert inductor.endswith("matches")
-    assert len({len(line) for line in lines[3:8]}) == 1  # aligned
+    assert len({len(line) for line in lines[4:9]}) == 1  # aligned
     assert "break-even of inductor: 30 steps (30 to 30), about 6.00 s or 0.4 epochs" in lines
 
 

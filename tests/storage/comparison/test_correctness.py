@@ -81,7 +81,7 @@ def test_only_parts_that_were_asked_for_are_missed(data_dir: DataDir, store: Sto
 
 
 def shown(data_dir: DataDir) -> int:
-    return main(["show", EXPERIMENT_ID, f"--data-folder={data_dir.path}"])
+    return main(["show", "--judged", EXPERIMENT_ID, f"--data-folder={data_dir.path}"])
 
 
 def test_checks_are_shown(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,6 +140,6 @@ def test_checks_have_an_exit_status(
     recorded: DataDir, number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     last, _, status = LAST[number]
-    assert main(["show", numbered(number), f"--data-folder={recorded.path}"]) == status
+    assert main(["show", "--judged", numbered(number), f"--data-folder={recorded.path}"]) == status
     said = "warning: Runs whose folder is missing or unreadable have no numbers: inductor."
     assert (said in capsys.readouterr().out.splitlines()) is (last is None)

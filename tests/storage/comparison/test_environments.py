@@ -96,7 +96,9 @@ def words_of(comparison: Comparison) -> str:
 
 
 def shown(data_dir: DataDir, *options: str) -> int:
-    return main(["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path), *options])
+    return main(
+        ["show", "--judged", "--wide", EXPERIMENT_ID, "--data-folder", str(data_dir.path), *options]
+    )
 
 
 def test_each_environment_has_a_baseline_and_is_compared_with_the_first(faster: DataDir) -> None:

@@ -16,7 +16,7 @@ from breakeven.runner.arguments.filters import (
     read_filter,
 )
 from breakeven.storage.library.catalog import COLUMNS, chosen, facet_counts, searchable
-from breakeven.storage.terminal.lists import list_json, list_table
+from breakeven.storage.terminal.lists import list_json, wide_list
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -178,9 +178,9 @@ def test_options_are_handed_on_as_they_were_given() -> None:
 
 def test_the_table_and_the_json_say_the_same(frame: pd.DataFrame) -> None:
     nothing = chosen(frame.iloc[:0], Filter(text="a speedup>1", facets={"tag": ("x",)}))
-    assert (list_table(nothing), json.loads(list_json(nothing))) == ("no experiment fits", [])
+    assert (wide_list(nothing), json.loads(list_json(nothing))) == ("no experiment fits", [])
     fitting = chosen(frame, Filter(text="h100"))
-    (line,) = list_table(fitting).splitlines()[2:]
+    (line,) = wide_list(fitting).splitlines()[2:]
     assert "Nightly BERT" in line and "1.50x" in line and "#paper #gpu" in line
     (experiment,) = json.loads(list_json(fitting))
     assert experiment["speedup"] == 1.5 and experiment["tags"] == ["paper", "gpu"]

@@ -40,7 +40,7 @@ def test_the_same_rounds_are_enough_for_the_first_proposal_and_not_for_a_later_o
     which takes 16 rounds: 2 / 2^16 = 0.0000305."""
     spec = proposed(place, replace(experiment_spec(num_steps=120), family="agent-7"))
     record_experiment(data_dir.runs, spec)
-    show = ["show", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]
+    show = ["show", "--wide", EXPERIMENT_ID, "--data-folder", str(data_dir.path)]
     main([*show, "--json"])
     result = json.loads(capsys.readouterr().out)
     inductor = result["runs"][-1]

@@ -17,7 +17,7 @@ from breakeven.storage.library.matrix import matrix
 from breakeven.storage.side_by_side.ratios import differences
 from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.terminal.as_json import comparison_json
-from breakeven.storage.terminal.lists import list_table
+from breakeven.storage.terminal.lists import wide_list
 from breakeven.storage.terminal.report import difference_report, report
 from breakeven.views.charts import speed
 from breakeven.views.charts.across_experiments import heat_map
@@ -73,7 +73,7 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
         row = catalog(store).iloc[0]
         surfaces = {
             "terminal": line(report(comparison), "inductor "),
-            "list": list_table(catalog(store)).splitlines()[2],
+            "list": wide_list(catalog(store)).splitlines()[2],
             "difference": line(difference_report(sides).partition("Break-even")[2], "inductor"),
             "Compare": leaderboard.html(comparison.results).rpartition("<tr>")[2],
             "Side by side": tables.numbers_html(sides).rpartition("<tr>")[2],
@@ -118,7 +118,7 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(data_d
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
         assert compute(store, 60.0) == 0
-        row, listed = catalog(store).iloc[0], list_table(catalog(store))
+        row, listed = catalog(store).iloc[0], wide_list(catalog(store))
         by_speed = matrix(backend_rows(store), "model", "speedup")
         sides = load_sides(store, [EXPERIMENT_ID])
         beside, said_beside = tables.speedup_html(sides, ()), difference_report(sides)
@@ -184,13 +184,13 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
     app = opened(
         experiment=EXPERIMENT_ID, **({} if num_steps is None else {"plan": str(num_steps)})
     )
-    shown = ["show", EXPERIMENT_ID, "--data-folder", str(raced.path)]
+    shown = ["show", "--wide", EXPERIMENT_ID, "--data-folder", str(raced.path)]
     shown += [] if num_steps is None else ["--plan", str(num_steps)]
     main(shown)
     terminal = capsys.readouterr().out
     main([*shown, "--json"])
     assert json.loads(capsys.readouterr().out)["plan"]["best"] == best
-    assert terminal.splitlines()[1].startswith(said)
+    assert terminal.startswith(said)
     page = text(app)
     assert without_links(page).count(said) == 1
     assert page.count('"backend-card best"') == (best is not None)
