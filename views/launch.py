@@ -5,6 +5,7 @@ import streamlit as st
 from breakeven.runner.errors import ProbeFailed, RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.machine.cpus import cpu_allowance
+from breakeven.runner.machine.quick_race import adjusted
 from breakeven.runner.protocol.states import ExperimentState
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -17,7 +18,7 @@ from breakeven.views.access import permissions
 from breakeven.views.access.errors import error_words
 from breakeven.views.form import uploads
 from breakeven.views.form.form import spec_form
-from breakeven.views.form.presets import PRESETS, adjusted, requested, show_again
+from breakeven.views.form.presets import PRESETS, requested, show_again
 from breakeven.views.library import suites as suite_form
 from breakeven.views.parts import progress
 from breakeven.views.parts.actions import check, errors_shown, launch, show_command

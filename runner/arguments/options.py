@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from breakeven.runner.arguments.typed_commands import VISIBLE, TypedCommand, read_command
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.machine.quick_race import QUICK_RACE
 from breakeven.runner.revisions import Folders, resolved_arm, resolved_changes
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Field, fields_of, require
@@ -66,6 +67,8 @@ SCRIPT_FIELDS = (
 )
 """Fields that options can set for a script; the script itself decides the others."""
 THREADS = "OMP_NUM_THREADS"
+NO_QUICK_RACE = ("model.source", "data.source", "task")
+"""Who names one of these describes an experiment of their own."""
 SCRIPT_FLAGS = {
     "script.steps": "--steps",
     "named_arms": "--arm",
@@ -125,13 +128,25 @@ def add_field_options(
         groups[title].add_argument(flag, dest=path, help=help_of(field), **arguments_of(field))
 
 
-def read_spec(given: argparse.Namespace, usual_device: str = "cpu") -> ExperimentSpec:
+def read_spec(given: argparse.Namespace, race: ExperimentSpec = QUICK_RACE) -> ExperimentSpec:
     """The experiment that parsed options describe; raises `RunnerError` if the options are invalid.
-    `usual_device`: its device if neither options nor a file name one."""
-    from_file = given.spec is not None
-    values = asdict(_read_file(given.spec)) if from_file else {"devices": (usual_device,)}
+    `race`: the experiment that options change if they name no model, data, task or file; its device
+    is that of all experiments that name none."""
+    paths = {path for path in ("spec", *NO_QUICK_RACE) if getattr(given, path, None) is not None}
+    paths.update(field.path for field, _ in given.settings_given if field.path in NO_QUICK_RACE)
+    is_race = not paths
+    values: dict[str, Any] = {"devices": race.devices}
+    if given.spec is not None:
+        values = asdict(_read_file(given.spec))
+    elif is_race:
+        values = asdict(race)
+        del values["name"]
+        if given.ladder:
+            del values["backends"]
     read_fields(given, values)
-    spec = ExperimentSpec.from_dict({"name": "unnamed", **values})
+    spec = ExperimentSpec.from_dict({"name": race.name, **values})
+    if is_race and replace(spec, devices=race.devices) == race:
+        return spec
     if given.ladder:
         named = spec.backends if "backends" in values else ()
         spec = replace(spec, backends=with_ladder(named, spec.device))
@@ -163,13 +178,16 @@ def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:
 
 def write_spec(spec: ExperimentSpec, flags: Mapping[str, str | None] | None = None) -> list[str]:
     """The arguments from which `read_spec` makes the same experiment, without defaults except the
-    device, whose default depends on the machine. `flags`: the fields to write, with options that
+    device, whose default depends on the machine, and the model, without which it would be the quick
+    race. `flags`: the fields to write, with options that
     replace theirs; by default all."""
     flags = flags or dict.fromkeys(FIELDS)
     return [
         argument
         for field in map(FIELDS.__getitem__, flags)
-        if (value := field.value_in(spec)) != field.default or field.prompt.usual
+        if (value := field.value_in(spec)) != field.default
+        or field.prompt.usual
+        or field.path == "model.source"
         for argument in written(field, value, flags[field.path])
     ]
 

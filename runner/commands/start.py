@@ -28,7 +28,7 @@ from breakeven.runner.checks.allowed_code import (
 )
 from breakeven.runner.checks.environments import check_environments, is_own
 from breakeven.runner.checks.refused_experiments import check
-from breakeven.runner.commands.entry import JUDGED, Add, add_outputs, tell
+from breakeven.runner.commands.entry import JUDGED, TEXTS, Add, add_outputs, tell
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.experiments.added_rounds import add_rounds, compared_backends
@@ -40,6 +40,7 @@ from breakeven.runner.experiments.queue import (
 )
 from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import likely_capabilities, probe, read_capabilities
+from breakeven.runner.machine.quick_race import QUICK_RACE, adjusted
 from breakeven.runner.machine.run_variables import PASS_VARIABLE, named_variables
 from breakeven.runner.machine.uv_environments import resolved
 from breakeven.runner.protocol.data_dir import DataDir
@@ -52,12 +53,15 @@ from breakeven.runner.specs.scenario_fields import AddedRounds, PlanSpec
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS
 from breakeven.runner.texts import duration
 
+DESCRIPTION = f"""{TEXTS["compare"]}. Without a model, data, a task or a file of options it is the
+quick race of the page: a tiny BERT on generated reviews, a minute or two on a CPU"""
+
 
 def add_start_commands(add: Add) -> None:
     """Adds the commands."""
     script = add("run", _compare, operands="COMMAND...")
     add_script_options(script)
-    compare = add("compare", _compare)
+    compare = add("compare", _compare, DESCRIPTION)
     add_spec_options(compare)
     for command in (script, compare):
         add_fail_if(command)
@@ -205,7 +209,7 @@ def read_work(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:
         named = spec.environments
         allowed += folders_of_script(spec)
     else:
-        spec = read_spec(options, machine.usual_device)
+        spec = read_spec(options, adjusted(QUICK_RACE, machine))
     allowed += [
         Path(python).parent for python in pythons(named).values() if not is_own(python, data_dir)
     ]

@@ -15,7 +15,7 @@ from shutil import get_terminal_size
 from types import FrameType
 
 from breakeven.runner.checks.refused_experiments import check_at_once, check_user_code
-from breakeven.runner.commands.entry import BAD_INPUT, FROM_INPUT, tell
+from breakeven.runner.commands.entry import BAD_INPUT, FROM_INPUT, JUDGED, tell
 from breakeven.runner.errors import Refused
 from breakeven.runner.experiments import queue_order
 from breakeven.runner.experiments.queue import (
@@ -273,10 +273,11 @@ class Storage:
         """Runs the command; returns its exit status."""
         self.start()
         if self._process is None:
+            typed = [command, *(word for word in arguments if word != JUDGED)]
             tell(
                 f"The runs are in {self._data_dir.runs}. The comparison {self._missing}, or copy "
                 "the runs to `runs/` of a data folder on a machine with duckdb and run "
-                f"`breakeven {shlex.join([command, *arguments])} --data-folder FOLDER`."
+                f"`breakeven {shlex.join(typed)} --data-folder FOLDER`."
             )
             return BAD_INPUT
         words = [command, f"--data-folder={self._data_dir.path}", *arguments]

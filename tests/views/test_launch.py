@@ -17,6 +17,7 @@ from breakeven.runner.checks.data_file import Head
 from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.machine import capabilities
 from breakeven.runner.machine.capabilities import Device, read_capabilities, visible_hardware
+from breakeven.runner.machine.quick_race import adjusted
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs import workload
 from breakeven.runner.specs.experiment import (
@@ -31,7 +32,7 @@ from breakeven.runner.specs.values import parse_options, write_options
 from breakeven.runner.specs.workload import Task
 from breakeven.views.form import workload as workload_form
 from breakeven.views.form.field_widgets import MARK
-from breakeven.views.form.presets import PRESETS, adjusted
+from breakeven.views.form.presets import PRESETS
 from tests.helpers.changed import CHANGED, TOGETHER
 from tests.helpers.in_process import files_read_here, torch_asked_here
 from tests.helpers.journals import EXPERIMENT_ID, experiment_spec, record_experiment

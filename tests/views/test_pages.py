@@ -15,6 +15,7 @@ from breakeven.runner.experiments import queue_order
 from breakeven.runner.experiments.queue import experiments
 from breakeven.runner.files import FileLock
 from breakeven.runner.machine.capabilities import likely_capabilities
+from breakeven.runner.machine.quick_race import adjusted
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Exit
@@ -23,7 +24,7 @@ from breakeven.runner.specs.experiment import CacheSpec, TrainingSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
 from breakeven.storage.queries import time_use
-from breakeven.views.form.presets import PRESETS, adjusted
+from breakeven.views.form.presets import PRESETS
 from breakeven.views.parts import actions, progress
 from breakeven.views.shared import resources, words
 from tests.helpers.device_journals import ON_CUDA

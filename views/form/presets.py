@@ -13,9 +13,8 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.machine.quick_race import QUICK_RACE, REVIEWS, TINY
 from breakeven.runner.protocol.states import FAILED_RUNS, RunState
-from breakeven.runner.specs.arms import parse_backend
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.fields import fields_of
 from breakeven.runner.specs.workload import SCRIPT_DATA, SCRIPT_PREFIX, SCRIPT_TASK
@@ -42,12 +41,6 @@ class Preset:
     spec: ExperimentSpec
 
 
-REVIEWS = DataSpec(
-    source="builtin:reviews", num_train_samples=960, num_eval_samples=200, sequence_length=64
-)
-TINY = TrainingSpec(learning_rate=1e-3, batch_size=8)
-
-
 def _preset(
     title: str, text: str, model: str, data: DataSpec, training: TrainingSpec, **others: Any
 ) -> Preset:
@@ -58,14 +51,11 @@ def _preset(
 
 
 PRESETS = {
-    "quick": _preset(
-        "Quick race",
-        "A tiny BERT on generated star reviews, with and without Inductor, which compiles one "
+    "quick": Preset(
+        title="Quick race",
+        text="A tiny BERT on generated star reviews, with and without Inductor, which compiles one "
         "layer and uses its code for all layers. A minute or two on a CPU.",
-        "builtin:bert-tiny",
-        REVIEWS,
-        TINY,
-        backends=("inductor:scope=blocks",),
+        spec=QUICK_RACE,
     ),
     "digits": _preset(
         "Digits",
@@ -122,25 +112,6 @@ PRESETS = {
         name="My script",
     ),
 }
-
-
-def adjusted(spec: ExperimentSpec, machine: Capabilities) -> ExperimentSpec:
-    """The same experiment on this machine: on its GPU if it has one, with backends that can run."""
-    device = machine.usual_device
-    known = {*machine.backends, *machine.debug_backends}
-    backends = [text for text in spec.backends if _backend(text) in known]
-    if device == "cpu" and machine.cpp_compiler is None:
-        # Without a C++ compiler Inductor cannot run on the CPU; `eager` still shows Dynamo's cost.
-        backends = [text for text in backends if _backend(text) != "inductor"]
-        backends = backends if "eager" in backends else ["eager", *backends]
-    if not device.startswith("cuda"):
-        backends = [text for text in backends if _backend(text) != "cudagraphs"]
-    return replace(spec, devices=(device,), backends=tuple(backends))
-
-
-def _backend(text: str) -> str | None:
-    """The backend's name without settings."""
-    return parse_backend(text).backend
 
 
 PARAMETER = "again"

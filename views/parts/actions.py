@@ -22,13 +22,14 @@ from breakeven.runner.experiments.queue import (
     submit,
 )
 from breakeven.runner.machine.capabilities import Capabilities, likely_capabilities
+from breakeven.runner.machine.quick_race import adjusted
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.errors import StoreError
 from breakeven.views.access import permissions
 from breakeven.views.access.errors import error_words
-from breakeven.views.form.presets import PRESETS, adjusted
+from breakeven.views.form.presets import PRESETS
 from breakeven.views.shared.inert import Markdown, inert
 from breakeven.views.shared.resources import capabilities, data_dir
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -24,8 +24,10 @@ from breakeven.runner.commands.cli import parser
 from breakeven.runner.errors import InvalidSpec, RunnerError
 from breakeven.runner.experiments.queue import find_experiment
 from breakeven.runner.machine.capabilities import Capabilities
+from breakeven.runner.machine.quick_race import QUICK_RACE, adjusted
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.views.form.presets import PRESETS
 from tests.helpers.changed import CHANGED, TOGETHER, with_changes
 from tests.helpers.machine import MACHINE, WITH_GPU, keep
 
@@ -66,8 +68,25 @@ def test_the_command_that_reproduces_an_experiment_says_each_field(path: str) ->
     assert read(*command[2:]) == spec != ExperimentSpec(name="one")
 
 
-def test_what_has_its_default_is_not_said_but_for_the_device_which_depends_on_the_machine() -> None:
-    assert sorted(write_spec(ExperimentSpec(name="one"))) == ["--device=cpu", "--name=one"]
+def test_what_has_its_default_is_not_said_but_for_the_device_and_the_model() -> None:
+    """The device depends on the machine; without a model the command would be the quick race."""
+    written = ["--device=cpu", "--model=builtin:bert-tiny", "--name=one"]
+    assert sorted(write_spec(ExperimentSpec(name="one"))) == written
+
+
+def test_without_model_data_and_task_the_command_is_the_quick_race_of_the_page() -> None:
+    assert read() == QUICK_RACE == PRESETS["quick"].spec
+    assert read(*write_spec(QUICK_RACE)) == QUICK_RACE
+    longer = read("--epochs=2")
+    assert longer == replace(
+        QUICK_RACE,
+        name="bert-tiny on reviews, batch 8, inductor:scope=blocks",
+        training=replace(QUICK_RACE.training, epochs=2),
+    )
+    assert read("--ladder").backends[0] == "eager"
+    own = ("--model=builtin:bert-tiny", "--data=builtin:reviews", "--set=task=text_classification")
+    for words in own:
+        assert read(words).training.learning_rate == 5e-5, words
 
 
 @pytest.mark.parametrize(("machine", "device"), [(MACHINE, "cpu"), (WITH_GPU, "cuda:0")])
@@ -86,11 +105,11 @@ def test_a_device_that_options_or_a_file_name_counts_on_every_machine(tmp_path: 
     file.write_text(ExperimentSpec(name="one").to_json())
     for arguments in (["--device=cpu"], [f"--spec={file}"]):
         options = parser().parse_args(["compare", *arguments])
-        assert read_spec(options, WITH_GPU.usual_device).devices == ("cpu",)
+        assert read_spec(options, adjusted(QUICK_RACE, WITH_GPU)).devices == ("cpu",)
 
 
 def test_an_experiment_is_called_after_its_model_and_data_unless_it_has_a_name() -> None:
-    assert read().name == "bert-tiny on reviews, batch 8, inductor"
+    assert read("--task=text_classification").name == "bert-tiny on reviews, batch 8, inductor"
     named = read("--model=hub/some-bert", "--data=/a/b.csv", "--backends=")
     assert (named.name, named.backends) == ("some-bert on b.csv, batch 8", ())
     assert read("--name=mine").name == "mine"

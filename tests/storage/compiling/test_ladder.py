@@ -79,7 +79,7 @@ def test_the_option_asks_for_the_whole_ladder_and_for_what_is_named_beside_it():
     def backends_of(*arguments: str) -> tuple[str, ...]:
         return read_spec(parser().parse_args(["compare", *arguments])).backends
 
-    assert backends_of() == ("inductor",)
+    assert backends_of() == ("inductor:scope=blocks",)
     assert backends_of("--ladder") == ladder_on("cpu")
     on_cuda = backends_of("--ladder", "--device=cuda:0")
     assert on_cuda == ladder_on("cuda:0") and "inductor:mode=reduce-overhead" in on_cuda
