@@ -36,6 +36,7 @@ from breakeven.runner.worker.model.transformers_models import (
     perturb,
     weights_sha256,
 )
+from breakeven.runner.worker.script.script_sources import is_within
 
 COLLECTIVES = ("c10d", "_c10d_functional", "fsdp")
 """Namespaces of operations that only send and receive."""
@@ -194,7 +195,7 @@ def code_sha256(folder: Path) -> str:
     loaded = {str(getattr(module, "__file__", "")) for module in list(sys.modules.values())}
     digest = hashlib.sha256()
     for name in sorted(loaded):
-        if name.endswith(".py") and Path(name).is_relative_to(folder):
+        if name.endswith(".py") and is_within(name, folder):
             digest.update(Path(name).read_bytes())
     return digest.hexdigest()
 
