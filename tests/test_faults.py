@@ -83,35 +83,30 @@ HOLD_LATE = ("aot_eager", "own_numbers", *ROUNDING)
 """Of the correct ones those that compute otherwise than what is not compiled."""
 FROZEN_HEAD = "late_frozen_head"
 """A last layer that stands still for the last quarter, too."""
-FEW = (f"other_order{FORWARD}", "late_stuck_batch")
-"""Another rounding, and one of the two faults with the smallest effect."""
 
 
-@pytest.fixture(
-    scope="module",
-    params=[FEW, pytest.param((*HOLD_LATE, *CHANGING, FROZEN_HEAD), marks=pytest.mark.slow)],
-    ids=["few", "all"],
-)
-def late(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Result]:
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     """Trainings that rounding has driven apart long before the faults begin, by name."""
     folder = tmp_path_factory.mktemp("late")
-    train_long_trial(folder, "noisy net", 1, request.param, controls=1, fault_begins=BEGINS)
+    backends = (*HOLD_LATE, *CHANGING, FROZEN_HEAD)
+    train_long_trial(folder, "noisy net", 1, backends, controls=1, fault_begins=BEGINS)
     return judged(folder)
 
 
+@pytest.mark.slow
 def test_a_fault_that_begins_after_the_band_is_broken_from_where_it_begins(
     late: dict[str, Result],
 ) -> None:
-    for fault in [label for label in CHANGING if label in late]:
+    for fault in CHANGING:
         parity = parity_of(late, fault, "broken")
         assert parity.first_step_outside is not None, fault
         assert BEGINS - WINDOW <= parity.first_step_outside <= NUM_STEPS, fault
 
 
+@pytest.mark.slow
 def test_a_correct_backend_holds_beside_late_faults(late: dict[str, Result]) -> None:
-    for backend in [label for label in HOLD_LATE if label in late]:
+    for backend in HOLD_LATE:
         parity = parity_of(late, backend, "holds")
         if backend == "own_numbers":
             continue
@@ -119,11 +114,10 @@ def test_a_correct_backend_holds_beside_late_faults(late: dict[str, Result]) -> 
         assert parity.last_step_in_band < BEGINS, f"{backend}: the first instrument was blind"
 
 
+@pytest.mark.slow
 def test_a_fault_that_changes_no_outcome_is_said_to_be_checked_only_up_to_an_earlier_step(
     late: dict[str, Result],
 ) -> None:
-    if FROZEN_HEAD not in late:
-        pytest.skip("trained by the slow suite")
     parity = parity_of(late, FROZEN_HEAD, "holds")
     assert parity.band_ended and parity.last_step_in_band is not None
     assert parity.last_step_in_band < BEGINS

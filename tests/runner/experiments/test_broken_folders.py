@@ -179,8 +179,8 @@ def wait_broken(data_dir: DataDir, breakages: Iterable[tuple[str, str]]) -> None
 
 def test_runs_that_wait_may_be_broken(data_dir: DataDir) -> None:
     signal.alarm(PATIENCE)
-    # Every kind once, at one file after the other.
-    wait_broken(data_dir, zip(cycle(FILES), KINDS, strict=False))
+    # Every third kind, at one file after the other.
+    wait_broken(data_dir, zip(cycle(FILES), list(KINDS)[::3], strict=False))
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ CHANGES = st.tuples(
 
 
 @settings(
-    max_examples=int(os.environ.get("BREAKEVEN_FUZZ_EXAMPLES", "2")),
+    max_examples=int(os.environ.get("BREAKEVEN_FUZZ_EXAMPLES", "1")),
     deadline=None,
     phases=(Phase.explicit, Phase.generate),  # shrinking would take minutes
     derandomize="BREAKEVEN_FUZZ_EXAMPLES" not in os.environ,

@@ -277,7 +277,7 @@ class DataFolder(RuleBasedStateMachine):
 
 TestDataFolder = DataFolder.TestCase
 TestDataFolder.settings = settings(
-    max_examples=int(os.environ.get("BREAKEVEN_FUZZ_EXAMPLES", "5")),
+    max_examples=int(os.environ.get("BREAKEVEN_FUZZ_EXAMPLES", "3")),
     stateful_step_count=30,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),  # shrinking would take minutes

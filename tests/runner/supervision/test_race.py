@@ -253,6 +253,7 @@ def test_a_best_candidate_whose_losses_become_wrong_loses_its_place_to_a_correct
     assert labels(track.race.finalists()) == ["inductor-blocks-cpp_wrapper_true", "inductor"]
 
 
+@pytest.mark.slow
 @pytest.mark.heavy  # fifty simulated races: seconds
 def test_the_best_candidate_is_dropped_in_few_of_many_noisy_races() -> None:
     names = ("none:optimizer=fused", "none:optimizer=foreach", "inductor")

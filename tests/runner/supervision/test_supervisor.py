@@ -179,7 +179,7 @@ def test_runs_that_do_not_fit_together_are_repeated_one_after_another(data_dir: 
     assert ended and claimed and ended.time <= claimed.time
 
 
-@pytest.mark.parametrize("nature", ["flock", "sqlite"])
+@pytest.mark.parametrize("nature", [pytest.param("flock", marks=pytest.mark.slow), "sqlite"])
 def test_runs_that_need_the_same_lock_are_repeated_one_after_another(
     data_dir: DataDir, nature: str
 ) -> None:

@@ -174,6 +174,7 @@ def fail(data_dir: DataDir, experiment_id: str, backend: str = "inductor") -> No
     run.write_exit(Exit.now(RunState.FAILED, "it broke", 1))
 
 
+@pytest.mark.slow
 def test_a_failure_on_one_device_is_taken_back_by_that_device_alone(data_dir: DataDir) -> None:
     def fails(day: int, device: str | None) -> str:
         environment = {"device_name": device} if device else {}
@@ -203,7 +204,7 @@ def test_a_failure_on_one_device_is_taken_back_by_that_device_alone(data_dir: Da
     assert failures() == {"A": None, "B": on_b}
 
 
-@pytest.mark.parametrize("renamed", [True, False])
+@pytest.mark.parametrize("renamed", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_backend_that_never_gave_a_number_is_no_backend_that_passes(
     data_dir: DataDir, capsys: pytest.CaptureFixture[str], renamed: bool
 ) -> None:

@@ -41,7 +41,7 @@ def said(capsys: pytest.CaptureFixture[str], folder: DataDir, *words: str) -> tu
     return status, captured.out + captured.err
 
 
-def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
+def test_a_store_is_filled_from_the_command_line_and_read_by_another_machine(
     here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere = with_store(tmp_path / "elsewhere", tmp_path)
@@ -53,6 +53,14 @@ def test_a_store_is_filled_looked_after_and_forgotten_from_the_command_line(
     # Another machine lists what it has no folder of.
     status, output = said(capsys, elsewhere, "list", "--json")
     assert (status, EXPERIMENT_ID in output) == (0, True)
+
+
+@pytest.mark.slow
+def test_a_store_is_looked_after_and_forgotten_from_the_command_line(
+    here: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = with_store(tmp_path / "elsewhere", tmp_path)
+    assert said(capsys, here, "team", "ingest") == (0, "took in 153 rows\n")
     status, output = said(capsys, elsewhere, "team", "upkeep")
     assert (status, output.splitlines()[-1][-4:]) == (0, "-> 0")
     rebuilt = f"forgot 3 runs of {here.path}\ntook in 153 rows\n"

@@ -191,6 +191,7 @@ def test_a_missing_extension_is_named_with_what_to_install(monkeypatch: pytest.M
         lake.load_extension(duckdb.connect(), "ducklake")
 
 
+@pytest.mark.slow
 def test_a_store_of_another_version_is_left_alone_until_somebody_resets_it(tmp_path: Path) -> None:
     address, here = sqlite_store(tmp_path), data_folder(tmp_path / "here")
     record_experiment(here.runs)
@@ -313,6 +314,7 @@ def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
     assert computed == [EXPERIMENT_ID] * 2
 
 
+@pytest.mark.slow
 def test_a_result_is_ignored_where_invalid_and_goes_with_its_experiment(
     compared: str,
     address: Address,

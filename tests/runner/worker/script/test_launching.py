@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ScriptSpec
 from breakeven.runner.worker.script.workplaces import Workplace
+from tests.helpers.machine import MACHINE, keep
 from tests.runner.worker.script.scripts import NET, run
 
 pytestmark = pytest.mark.heavy
@@ -124,6 +126,9 @@ def test_a_typed_command_runs_in_its_python_with_its_variables(
     (project / "pkg").mkdir()
     code = NET + MAIN.replace("*sys.argv", "sys.prefix, os.environ['SAID'], *sys.argv[1:]")
     (project / "pkg/train.py").write_text(code)
+    # The machine is known, so that torch is not asked once more.
+    DataDir(tmp_path / "data").make()
+    keep(DataDir(tmp_path / "data"), MACHINE)
     ours = ["--backends=eager", "--controls=0", "--profile-steps=0", "--set=more_controls=0"]
     typed = ["SAID=as typed", f"{env}/bin/python", "-m", "pkg.train", "--steps", "3"]
     done = subprocess.run(
