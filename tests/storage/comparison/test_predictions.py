@@ -188,6 +188,20 @@ def test_a_kilobyte_that_becomes_gigabytes_is_refused(
     assert confusion(lying(tmp_path / "lie.parquet", most_numbers + 1, 2)).shape == (2, 2)
 
 
+def test_as_much_as_is_allowed_is_read_and_one_more_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most four rows and eight numbers: four rows of two, but neither five rows, nor three rows
+    of three numbers."""
+    monkeypatch.setattr(predictions, "MAX_ROWS", 4)
+    monkeypatch.setattr(predictions, "MAX_NUMBERS", 8)
+    assert confusion(write(tmp_path / "most.parquet", [0] * 4, [[0.0, 1.0]] * 4)).shape == (2, 2)
+    with pytest.raises(PredictionsUnreadable, match="has 5 rows, more than 4"):
+        confusion(write(tmp_path / "long.parquet", [0] * 5, [[0.0]] * 5))
+    with pytest.raises(PredictionsUnreadable, match="has 9 numbers, more than 8"):
+        confusion(write(tmp_path / "wide.parquet", [0] * 3, [[0.0, 1.0, 2.0]] * 3))
+
+
 def test_classes_that_nobody_could_look_at_make_no_table(tmp_path: Path) -> None:
     wide = write(tmp_path / "wide.parquet", [0, 1], [[0.0] * 1001] * 2)
     with pytest.raises(PredictionsUnreadable, match="has 1,001 classes"):

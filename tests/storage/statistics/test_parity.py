@@ -220,6 +220,12 @@ def test_a_fall_shows_learning_from_four_deviations_of_windows_and_3_percent_on(
     assert fall.needed == pytest.approx(1.3696 + 0.03 * 1.0, abs=1e-4)  # of steps 3 to 5
 
 
+def test_twelve_steps_can_show_a_fall_and_eleven_cannot() -> None:
+    """Noise shows between windows, of which twelve steps have four, of three steps each."""
+    assert learned(np.linspace(2.0, 1.0, 12))
+    assert loss_fall(np.linspace(2.0, 1.0, 11)) is None
+
+
 STEPS = np.arange(200)
 NOISE = np.random.default_rng(0).normal(size=200)
 

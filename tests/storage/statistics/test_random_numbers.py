@@ -145,6 +145,14 @@ def test_of_many_draws_some_divisions_are_enough() -> None:
     assert fault.num_divisions == 10_000
 
 
+def test_parameters_that_were_not_drawn_as_often_are_not_compared() -> None:
+    """Of one there are eight draws of each kind, of the other one less."""
+    often, less = [*EVEN, *(value + 100 for value in EVEN)], [*EVEN[1:], *EVEN[1:]]
+    assert find_redraw_fault({"w": pairs(often)}, {"w": 1.0}, "float32") is not None
+    distances = {"w": pairs(often), "v": pairs(less)}
+    assert find_redraw_fault(distances, {"w": 1.0, "v": 1.0}, "float32") is None
+
+
 @pytest.mark.parametrize("values", [[0.0, 100.0], [0.0, 1.0, 100.0, 101.0], [math.nan] * 16])
 def test_too_little_or_nothing_finite_says_nothing(values: list[float]) -> None:
     assert find_redraw_fault({"w": pairs(values)}, {"w": 1.0}, "float32") is None
