@@ -76,6 +76,8 @@ class Answer:
     """Further rounds that would decide; None if unknown, or if no number below a tenfold would."""
     sameness: Sameness | None = None
     """Whether `backend` learns the same; None without a backend."""
+    checked_steps: int | None = None
+    """Steps of the training in which that was seen, if it was measured for a plan of more steps."""
     is_equal: bool = False
     """Whether its total is shown as equal to that without a compiler."""
     given_up: tuple[GivenUp, ...] = ()
@@ -193,12 +195,18 @@ def _of_search_without_rival(comparison: Comparison, standing: Standings) -> Ans
     return Answer(kind="do not compile", reason="slower")
 
 
+def _checked_steps(comparison: Comparison, result: Result) -> int | None:
+    spec, steps = comparison.spec, result.measured.num_steps
+    return steps if spec.is_until_decided and steps < (spec.plan.steps or 0) else None
+
+
 def _about_best(comparison: Comparison, best: Result, is_equal: bool) -> Answer:
     return Answer(
         kind="do not compile" if is_equal else "use",
         reason="equal" if is_equal else None,
         backend=best.label,
         sameness=sameness_of(comparison, best),
+        checked_steps=_checked_steps(comparison, best),
         is_equal=is_equal,
         given_up=_given_up_by(comparison, [best]),
     )

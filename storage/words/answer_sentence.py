@@ -217,7 +217,9 @@ def _sameness(planned: Plan, answer: Answer) -> str:
     subject = answer.backend if names_backend else "it"
     match answer.sameness:
         case "same":
-            return f"{subject} learns the same thing"
+            steps = answer.checked_steps
+            over = f" over the first {count_of(steps, 'step')}" if steps else ""
+            return f"{subject} learns the same thing{over}"
         case "unknown":
             return f"whether {subject} learns the same is not known"
         case "not tested":

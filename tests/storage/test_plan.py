@@ -4,6 +4,7 @@ import json
 import math
 from argparse import ArgumentTypeError
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,13 @@ from breakeven.runner.arguments.lengths import read_length
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.settings import Prices
-from breakeven.runner.specs.experiment import DataSpec, ModelSpec, ScriptSpec, TrainingSpec
+from breakeven.runner.specs.experiment import (
+    DataSpec,
+    ModelSpec,
+    PlanSpec,
+    ScriptSpec,
+    TrainingSpec,
+)
 from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.answer_decision import Answer
 from breakeven.storage.comparison.comparison import compare
@@ -45,9 +52,11 @@ def spoken(planned: Plan, prices: Prices | None = None) -> str:
     return f"{answer_words(planned)} {plan_details(planned, prices or Prices())}".strip()
 
 
-def record(data_dir: DataDir, seconds: float, losses: list[float] | None = None) -> None:
+def record(
+    data_dir: DataDir, seconds: float, losses: list[float] | None = None, **changes: Any
+) -> None:
     """Steps of 0.2 s, and of `seconds` under inductor after 3 s of compiling."""
-    spec = experiment_spec(num_steps=80)
+    spec = experiment_spec(num_steps=80, **changes)
     for label in ("baseline", "control", "inductor"):
         run = Recording(data_dir.runs, label, spec).claim().start()
         is_backend = label == "inductor"
@@ -153,6 +162,15 @@ def test_changes_may_be_open(several: Comparison, num_steps: int, is_sure: bool,
     start = f"Use {taken}, compiling included; it learns the same thing. "
     assert words.startswith(start) and said in words
     assert ("not sure" in words) is not is_sure
+
+
+@pytest.mark.parametrize(("planned", "over"), [(1000, " over the first 80 steps"), (80, "")])
+def test_a_training_that_was_measured_for_a_longer_plan_says_how_far_it_was_compared(
+    data_dir: DataDir, planned: int, over: str
+) -> None:
+    record(data_dir, 0.1, plan=PlanSpec(steps=planned))
+    said = spoken(plan(compared(data_dir), planned))
+    assert f"; it learns the same thing{over}. " in said
 
 
 @pytest.mark.parametrize("seconds", [0.199, 0.4], ids=["within the noise", "slower"])
