@@ -144,7 +144,7 @@ def read_spec(given: argparse.Namespace, race: ExperimentSpec = QUICK_RACE) -> E
         if given.ladder:
             del values["backends"]
     read_fields(given, values)
-    spec = ExperimentSpec.from_dict({"name": race.name, **values})
+    spec = _located(ExperimentSpec.from_dict({"name": race.name, **values}))
     if is_race and replace(spec, devices=race.devices) == race:
         return spec
     if given.ladder:
@@ -161,6 +161,17 @@ def read_spec(given: argparse.Namespace, race: ExperimentSpec = QUICK_RACE) -> E
         device=spec.place,
     )
     return replace(spec, name=name)
+
+
+def _located(spec: ExperimentSpec) -> ExperimentSpec:
+    """The experiment with the full paths of data and model that were typed from the folder of the
+    command; runs have another one."""
+    data, model = Path(spec.data.source), Path(spec.model.source)
+    if spec.data.is_file and data.exists():
+        spec = replace(spec, data=replace(spec.data, source=str(data.absolute())))
+    if spec.model.source.startswith(".") and model.is_dir():
+        spec = replace(spec, model=replace(spec.model, source=str(model.absolute())))
+    return spec
 
 
 def read_fields(given: argparse.Namespace, values: dict[str, Any]) -> None:

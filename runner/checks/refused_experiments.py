@@ -31,6 +31,7 @@ from breakeven.runner.machine.capabilities import (
 )
 from breakeven.runner.machine.cpus import cpu_allowance, memory_bytes
 from breakeven.runner.machine.placement import placed
+from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
 from breakeven.runner.specs.arms import NEED_NO_COMPILER, Arm, parse_backend
@@ -40,6 +41,14 @@ from breakeven.runner.specs.place import parse_cpus, write_cpus
 from breakeven.runner.specs.workload import USER_CODE, Task
 from breakeven.runner.suites import SUITES
 
+PATH_BEGINS = ("/", "./", "../", "~")
+FILE_TASKS = {
+    "text_classification": Task(learns="", samples="texts", labels="sample"),
+    "image_classification": Task(learns="", samples="images", labels="sample"),
+    "causal_lm": Task(learns="", samples="texts", labels="token"),
+    "masked_lm": Task(learns="", samples="texts", labels="token"),
+}
+"""What tasks take from files. Their own modules say so, too, but import torch."""
 BYTES_PER_TOKEN = 16
 """Token id and entry of the attention mask, 8 bytes each."""
 
@@ -74,6 +83,8 @@ def check_at_once(spec: ExperimentSpec, machine: Capabilities | None) -> bool:
         check_script(spec)
     elif machine is not None:
         _check_workload(spec, machine)
+    else:
+        _check_files(spec)
     return machine is not None and settings_to_check(spec, execute=True) is None
 
 
@@ -84,6 +95,17 @@ def check_with_torch(spec: ExperimentSpec, data_dir: DataDir) -> None:
     if not spec.workload.is_own_program:
         _check_workload(spec, machine)
     check_settings(spec, execute=True)
+
+
+def _check_files(spec: ExperimentSpec) -> None:
+    """Raises `InvalidSpec` for a model folder that is missing, and for data that cannot be used:
+    what files show before torch has described the tasks."""
+    model = spec.model.source
+    if model.startswith(PATH_BEGINS) and not USER_CODE.fullmatch(model):
+        there = (PROJECT_ROOT / Path(model).expanduser()).exists()
+        spec.model.require("source", there, "no such file or folder; give its full path")
+    if spec.task in FILE_TASKS:
+        check_data(spec, FILE_TASKS[spec.task])
 
 
 def _check_workload(spec: ExperimentSpec, machine: Capabilities) -> None:

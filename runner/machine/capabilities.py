@@ -247,8 +247,13 @@ def _likely_device() -> str:
 
 def check_mistyped(spec: ExperimentSpec) -> None:
     """Raises `InvalidSpec` for a backend or optimizer that looks like a typing error, or whose
-    package is not installed: the possible checks before the first probe."""
+    package is not installed, and for a GPU where none is visible: the possible checks before the
+    first probe."""
     likely = likely_capabilities()
+    for device in () if spec.environments else spec.devices:
+        if device.startswith("cuda") and likely.usual_device != "cuda:0":
+            rule = "is not there: no GPU is visible, or torch is built without support for it; "
+            raise InvalidSpec("devices", device, rule + "`breakeven doctor` says more")
     known = (*likely.backends, *likely.debug_backends)
     for backend in _backends_of_torch(spec):
         if backend not in known and (not _is_installed(backend) or nearest(backend, known)):
