@@ -167,6 +167,7 @@ def test_a_failure_under_a_backend_has_its_cause_and_what_to_try(
     assert (kinds, known) == (failing, {})
 
 
+@pytest.mark.slow
 @trains
 def test_without_a_cpp_compiler_that_is_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -325,6 +325,7 @@ def test_a_task_that_this_form_has_never_heard_of_is_asked_what_it_takes(
     assert read_capabilities(shared) is None
 
 
+@pytest.mark.slow
 def test_every_preset_can_be_launched_as_it_is(shared: DataDir):
     for key, preset in PRESETS.items():
         if preset.spec.data.is_file or preset.spec.workload.is_own_program:

@@ -130,6 +130,7 @@ def test_torch_takes_what_fits_it(spec: ExperimentSpec) -> None:
     assert first_refused(spec) == {}
 
 
+@pytest.mark.slow
 def test_form_and_command_line_ask_torch_in_another_process_once() -> None:
     wrong = spec_with(optimizer_options={"wieght_decay": 0.1})
     for samples in (800, 900):  # what torch has no say in is no reason to ask again

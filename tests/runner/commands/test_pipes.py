@@ -13,6 +13,7 @@ from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 pytestmark = pytest.mark.heavy
 
 
+@pytest.mark.slow
 def test_command_lines_whose_reader_is_gone_end_quietly(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs)
     reads, writes = os.pipe()

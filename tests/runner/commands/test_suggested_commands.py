@@ -62,6 +62,7 @@ def typed(command: str, patch: pytest.MonkeyPatch) -> int:
     return storage(words) if reads_database(words) else main(words)
 
 
+@pytest.mark.slow
 def test_each_suggestion_about_a_script_runs_after_the_command_that_named_it(
     script: Path, supervised_here: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,7 @@ def test_ctrl_c_stops_all_runs_and_leaves_the_best_so_far_unconfirmed(
     assert [run.state for run in everyone] == 4 * [RunState.CANCELLED]
 
 
+@pytest.mark.slow
 def test_without_a_gain_the_answer_is_to_leave_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

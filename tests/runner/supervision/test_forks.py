@@ -298,6 +298,7 @@ def test_one_run_alone_starts_afresh(data_dir: DataDir, servers: list[ForkServer
 # --- Deaths.
 
 
+@pytest.mark.slow
 def test_runs_train_on_after_their_server_dies_and_later_ones_start_afresh(
     data_dir: DataDir, servers: list[ForkServer]
 ) -> None:

@@ -161,7 +161,10 @@ def test_windows_that_may_break_parity_take_one(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("backend", "schedule"), [("apart", "turns"), ("hardly", "sequential")])
+@pytest.mark.parametrize(
+    ("backend", "schedule"),
+    [("apart", "turns"), pytest.param("hardly", "sequential", marks=pytest.mark.slow)],
+)
 def test_a_backend_that_lies_too_far_off_to_tell_gets_more_controls_after_all_else(
     data_dir: DataDir, backend: str, schedule: str
 ) -> None:
@@ -225,6 +228,7 @@ def test_the_first_environment_also_judges_the_runs_of_the_others(data_dir: Data
     }
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_each_environment_takes_controls_of_its_own(
     data_dir: DataDir, capfd: pytest.CaptureFixture[str]

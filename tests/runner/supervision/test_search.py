@@ -117,9 +117,8 @@ def test_a_larger_batch_is_confirmed_for_as_many_samples(data_dir: DataDir) -> N
             assert not kinds & {"different setting", "different lengths"}
 
 
-@pytest.mark.parametrize(
-    ("cpus", "overlap"), [(2, True), pytest.param(1, False, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("cpus", "overlap"), [(2, True), (1, False)])
 def test_two_candidates_compile_together_on_two_cpus(
     data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, cpus: int, overlap: bool
 ) -> None:
@@ -215,6 +214,7 @@ def test_wrong_losses_end_a_candidate(data_dir: DataDir) -> None:
     assert "its losses leave the band of equal trainings" in wrong and confirmation is None
 
 
+@pytest.mark.slow
 def test_a_candidate_that_compiles_longer_than_the_training_takes_is_stopped(
     data_dir: DataDir,
 ) -> None:

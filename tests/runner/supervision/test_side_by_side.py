@@ -155,7 +155,9 @@ def test_what_is_submitted_meanwhile_begins_beside_what_runs_or_waits_and_each_c
     assert f"1. {third}  short  (waits for {first})" in said
 
 
-@pytest.mark.parametrize("wish", ["of the experiment", "of the supervisor"])
+@pytest.mark.parametrize(
+    "wish", ["of the experiment", pytest.param("of the supervisor", marks=pytest.mark.slow)]
+)
 def test_what_is_to_be_alone_runs_alone(data_dir: DataDir, wish: str) -> None:
     alone = wish == "of the experiment"
     keys = [

@@ -94,6 +94,7 @@ def test_repeats_race_one_after_the_other_until_they_are_cancelled(data_dir: Dat
     assert [runs[f"eager-{number}"].read_spec().arm.repeat for number in (1, 2)] == [1, 2]
 
 
+@pytest.mark.slow
 def test_repeats_that_do_not_fit_together_are_not_tried_again_and_again(data_dir: DataDir) -> None:
     runs = raced(data_dir, experiment("greedy", repeats=2))
     assert runs["greedy-1"].state is RunState.OUT_OF_MEMORY

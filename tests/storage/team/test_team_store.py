@@ -280,6 +280,7 @@ def of_another(address: Address, tmp_path: Path) -> str:
         return repr(computed_elsewhere)
 
 
+@pytest.mark.slow
 def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
     compared: str,
     address: Address,

@@ -88,11 +88,16 @@ def record_profiles(data_dir: DataDir, kernels: dict[str, list[float]]) -> Expla
             {"baseline": [0.3], "control": [0.06], "inductor": [0.05]},
             ["baseline: the profile is withheld"],
         ),
-        (
+        pytest.param(
             {"baseline": [0.06], "control": [0.06], "inductor": [0.3]},
             ["inductor: the profile is withheld"],
+            marks=pytest.mark.slow,
         ),
-        ({"baseline": [0.06], "inductor": [0.05]}, ["control has no profile: it was off"]),
+        pytest.param(
+            {"baseline": [0.06], "inductor": [0.05]},
+            ["control has no profile: it was off"],
+            marks=pytest.mark.slow,
+        ),
         ({"control": [0.06]}, ["baseline has no profile", "inductor has no profile"]),
         (
             {"baseline": [0.3], "control": [0.3], "inductor": [0.3]},

@@ -98,7 +98,10 @@ def record_scenario(data_dir: DataDir, scenario: str, experiment_id: str = EXPER
         run.blocks([0.5, 0.5], [1.0] * 20, compiles).end()
 
 
-@pytest.mark.parametrize("scenario", ["accuracy", "cache", "speed"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["accuracy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cache", "speed"))],
+)
 def test_what_compares_something_else_leaves_as_well_and_has_a_report_with_screens(
     data_dir: DataDir, scenario: str
 ) -> None:

@@ -114,6 +114,7 @@ def test_where_nothing_is_compiled_or_nothing_drawn_nothing_is_checked(
     assert not any(events[kind] for kind in CHECKED_KINDS)
 
 
+@pytest.mark.slow
 def test_a_backend_that_draws_others_rehearses_without_dropout(tmp_path: Path) -> None:
     training = replace(experiment().training, epochs=1)
     events = events_of(
