@@ -1,10 +1,15 @@
 """The packages that Breakeven brings: locked with hashes, and under licences that allow it."""
 
 import re
+import subprocess
 from importlib.metadata import PackageNotFoundError, distribution
+
+import pytest
+import yaml
 
 from breakeven.runner.project import PROJECT_ROOT
 
+DOCKERFILE = (PROJECT_ROOT / "Dockerfile").read_text()
 LINE = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+?)(?: ;.*?)? \\$", re.M | re.I)
 STRONG = re.compile(r"\b(A?GPL|LGPL|GNU|SSPL|BUSL|Proprietary|Commercial)", re.I)
 """Licences that oblige people who pass Breakeven on."""
@@ -33,7 +38,25 @@ def test_the_lock_has_what_is_asked_for_and_a_hash_for_everything() -> None:
     parts = re.split(r"\n(?=\S)", "\n".join(re.findall(r"^[^#].*", text, re.M)))
     assert len(parts) == len(LINE.findall(text))
     assert all("--hash=sha256:" in part for part in parts)
-    assert "--require-hashes -r requirements.lock" in (PROJECT_ROOT / "Dockerfile").read_text()
+    assert "--no-deps --require-hashes -r /tmp/lock" in DOCKERFILE
+
+
+@pytest.mark.heavy
+def test_the_container_without_cuda_leaves_out_what_cuda_needs_and_nothing_else() -> None:
+    (program,) = re.findall(r"awk '([^']+)' requirements\.lock", DOCKERFILE)
+    command = ["awk", program, "requirements.lock"]
+    kept = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    left_out = entries().keys() - dict(LINE.findall(kept.stdout)).keys()
+    assert {"torch", "triton", "nvidia-cudnn-cu13"} <= left_out
+    assert {name for name in left_out if not EXPLAINED.match(name)} == {"torch", "triton"}
+    assert kept.stdout.count("--hash") > 500
+
+
+def test_the_container_may_load_what_runs_compile() -> None:
+    services = yaml.safe_load((PROJECT_ROOT / "compose.yaml").read_text())["services"]
+    assert services["cpu"]["tmpfs"] == ["/tmp:exec"] and services["gpu"]["extends"] == "cpu"
+    assert "--tmpfs /tmp:exec" in DOCKERFILE
+    assert [services[name]["build"]["args"]["TORCH"] for name in ("cpu", "gpu")] == ["cpu", "cuda"]
 
 
 def test_no_licence_obliges_whoever_passes_breakeven_on() -> None:
