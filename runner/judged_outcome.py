@@ -12,6 +12,9 @@ from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
 
 OutcomeVerdict = Literal["as good", "better", "worse", "not decided"]
 Quantity = Literal["loss", "evaluation loss", "accuracy"]
+SIGNIFICANCE = 0.05
+"""Chance that an interval misses, shared by all arms of an experiment that are judged so: of forty
+equal ones, one would else be called worse."""
 UNTOLD_LIMIT = 2.0
 """Excess of a loss, in units of the learned amount, above which it is a fault even if the spread of
 equal trainings is unknown. A training that learned nothing has 1, and correct ones reach that
@@ -29,10 +32,13 @@ class Outcome:
     expected: float
     """Mean of baseline and controls."""
     interval: float
-    """Half width of the 95 % interval of the difference; infinite if it is unknown."""
+    """Half width of the interval of the difference, which holds for all `num_judged` at once with
+    95 %; infinite if it is unknown."""
     margin: float
     """The largest difference that counts as as good, in the unit of the quantity."""
     num_controls: int
+    num_judged: int
+    """Arms of the experiment that may be judged by their outcome."""
     learned: float | None
     """Progress of equal trainings since their start; None if it is not clear, or of an accuracy."""
 

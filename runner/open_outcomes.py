@@ -10,10 +10,10 @@ of such trainings, whatever the share p of the worse state, as (1 - p)^7 p is at
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from statistics import fmean, pvariance
+from statistics import NormalDist, fmean, pvariance
 from typing import NamedTuple
 
-from breakeven.runner.judged_outcome import Outcome, Quantity
+from breakeven.runner.judged_outcome import SIGNIFICANCE, Outcome, Quantity
 from breakeven.runner.loss_band import Losses, half_widths
 from breakeven.runner.more_controls import (
     MAX_SECONDS,
@@ -29,10 +29,6 @@ from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.specs.values import Margin, parse_margin
 
-NORMAL = 1.960
-STUDENT = (1.960, 2.372, 2.823, 2.556, 1.59)
-"""The 97.5 % quantile of Student's t by powers of 1 / degrees of freedom (Fisher and Cornish 1960);
-3 % too small for two degrees, 11 % for one."""
 AT_END = 0.95
 """An evaluation after a smaller share of the steps is not that of the end."""
 
@@ -42,7 +38,7 @@ class Spread(NamedTuple):
 
     values: Sequence[float]
     half_width: float
-    """Of the 95 % interval of one more training around their mean."""
+    """Of the interval of one more training around their mean."""
 
 
 def why_outcome_open(
@@ -69,10 +65,10 @@ def why_outcome_open(
     is_enough = not 0 < num_controls < CONTROLS_FOR_WORSE
     if is_enough or num_controls * seconds > MAX_SECONDS:
         return None
-    margin = parse_margin(spec.margin)
+    margin, num_judged = parse_margin(spec.margin), spec.num_judged_by_outcome
     band_in = spec.training.precision if spec.same == "auto" else None
     for run in judged:
-        if is_open(equals, read_training(run), margin, band_in):
+        if is_open(equals, read_training(run), margin, num_judged, band_in):
             return (
                 f"one more control, which takes about {seconds:.0f} s: what "
                 f"{run.run_id.rpartition('.')[2]} learned is too near to the margin, or too far "
@@ -82,19 +78,25 @@ def why_outcome_open(
 
 
 def is_open(
-    equals: Sequence[Training], own: Training, margin: Margin, band_in: Precision | None = None
+    equals: Sequence[Training],
+    own: Training,
+    margin: Margin,
+    num_judged: int = 1,
+    band_in: Precision | None = None,
 ) -> bool:
-    """Whether more controls may decide about a training; the baseline is the first of `equals`.
-    `band_in`: the precision in which a training that stays in the band is judged step by step."""
+    """Whether more controls may decide about a training, one of `num_judged`; the baseline is the
+    first of `equals`. `band_in`: the precision in which a training that stays in the band is judged
+    step by step."""
     losses = [training.losses for training in equals]
     if band_in is not None and _stays_in_band(losses, own, band_in):
         return False
     quantity = _quantity([*equals, own], margin)
+    normal = NormalDist().inv_cdf(1 - SIGNIFICANCE / num_judged / 2)
     if quantity == "loss":
-        spread, value = _of_losses(losses, own.losses)
+        spread, value = _of_losses(losses, own.losses, normal)
     else:
         name = "accuracy" if quantity == "accuracy" else "loss"
-        spread = _of_evaluations([training.evaluations for training in equals], name)
+        spread = _of_evaluations([training.evaluations for training in equals], name, normal)
         value = _last(own.evaluations)[name]
     if not math.isfinite(value) or not all(map(math.isfinite, spread.values)):
         return False
@@ -107,6 +109,7 @@ def is_open(
         interval=spread.half_width,
         margin=margin.amount * abs(expected) if margin.is_share else margin.amount,
         num_controls=len(equals) - 1,
+        num_judged=num_judged,
         learned=None if quantity == "accuracy" else _fall(losses[0]),
     ).asks_for_controls
 
@@ -138,16 +141,18 @@ def _last(evaluations: dict[int, dict[str, float]]) -> dict[str, float]:
     return evaluations[max(evaluations)]
 
 
-def _of_evaluations(evaluations: Sequence[dict[int, dict[str, float]]], quantity: str) -> Spread:
+def _of_evaluations(
+    evaluations: Sequence[dict[int, dict[str, float]]], quantity: str, normal: float
+) -> Spread:
     """The last evaluation; those of the second half show the spread. More controls do not make its
     own error smaller, so this does not count."""
     steps = sorted(set.intersection(*({*frame} for frame in evaluations)))
     late = [step for step in steps if 2 * step > max(steps)]
     rows = [[frame[step][quantity] for frame in evaluations] for step in late]
-    return Spread(rows[-1], _shown(rows, [1.0] * len(rows)))
+    return Spread(rows[-1], _shown(rows, [1.0] * len(rows), normal))
 
 
-def _of_losses(equals: Sequence[Losses], own: Losses) -> tuple[Spread, float]:
+def _of_losses(equals: Sequence[Losses], own: Losses, normal: float) -> tuple[Spread, float]:
     """The mean loss of the last tenth; windows of the second half show the spread."""
     steps = sorted(set.intersection(*({*losses} for losses in equals)))
     size = max(MIN_WINDOW_STEPS, len(steps) // NUM_WINDOWS)
@@ -155,10 +160,10 @@ def _of_losses(equals: Sequence[Losses], own: Losses) -> tuple[Spread, float]:
     windows = [steps[end - size : end] for end in ends]
     rows = [[fmean(losses[step] for step in window) for losses in equals] for window in windows]
     errors = [_error(equals, window) for window in windows]
-    by_chance = NORMAL * errors[-1] * math.sqrt(1 + 1 / len(equals))
+    by_chance = normal * errors[-1] * math.sqrt(1 + 1 / len(equals))
     ordered = [own[step] for step in sorted(own)]
     value = fmean(ordered[-max(MIN_WINDOW_STEPS, len(ordered) // NUM_WINDOWS) :])
-    return Spread(rows[-1], max(by_chance, _shown(rows, errors))), value
+    return Spread(rows[-1], max(by_chance, _shown(rows, errors, normal))), value
 
 
 def _error(equals: Sequence[Losses], window: Sequence[int]) -> float:
@@ -169,9 +174,10 @@ def _error(equals: Sequence[Losses], window: Sequence[int]) -> float:
     return math.sqrt(bessel * fmean(map(pvariance, strayed)) / len(window))
 
 
-def _shown(rows: Sequence[Sequence[float]], errors: Sequence[float]) -> float:
-    """Half width from the spread of equal trainings in several readings, relative to their errors;
-    neighbours that resemble each other count as fewer (Bartlett 1946)."""
+def _shown(rows: Sequence[Sequence[float]], errors: Sequence[float], normal: float) -> float:
+    """Half width, as `normal` standard errors of a normal distribution, from the spread of equal
+    trainings in several readings, relative to their errors; neighbours that resemble each other
+    count as fewer (Bartlett 1946)."""
     strayed = [
         [(value - fmean(row)) / error for value in row]
         for row, error in zip(rows, errors, strict=True)
@@ -187,8 +193,22 @@ def _shown(rows: Sequence[Sequence[float]], errors: Sequence[float]) -> float:
     r = min(max(alike / squares, 0.0), 1.0) if squares else 0.0
     freedom = num_controls * max(1.0, len(strayed) * (1 - r) / (1 + r))
     inflation = math.sqrt(squares / num_controls / len(strayed))
-    student = sum(term / freedom**power for power, term in enumerate(STUDENT))
-    return student * inflation * errors[-1] * math.sqrt(1 + 1 / (num_controls + 1))
+    return (
+        _students(normal, freedom) * inflation * errors[-1] * math.sqrt(1 + 1 / (num_controls + 1))
+    )
+
+
+def _students(z: float, freedom: float) -> float:
+    """The quantile of Student's t for that of the normal distribution (Fisher and Cornish 1960).
+    Of the 97.5 % quantile it is 3 % too small for two degrees of freedom, 11 % for one."""
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))
 
 
 def _fall(losses: Losses) -> float:

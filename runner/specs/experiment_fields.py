@@ -476,6 +476,11 @@ class ExperimentFields(PlaceSpec):
             return arm.changes_training(self.arms[0])
         return self.same == "outcome" or arm.batch_times > 1
 
+    @property
+    def num_judged_by_outcome(self) -> int:
+        """Arms that may be; at least 1."""
+        return max(1, sum(map(self.may_be_judged_by_outcome, self.arms)))
+
     @cached_property
     def further_controls(self) -> tuple[Arm, ...]:
         """The controls that `more_controls` allows in each environment, in the order of their

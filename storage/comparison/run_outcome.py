@@ -15,7 +15,7 @@ from breakeven.runner.judged_outcome import Outcome
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
-from breakeven.runner.specs.values import Margin
+from breakeven.runner.specs.values import parse_margin
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.shortfall import find_held_out_shortfall
 from breakeven.storage.statistics.as_good import (
@@ -100,7 +100,7 @@ def is_shorter(baseline: Evidence, run: Evidence) -> bool:
 
 
 def judge_outcome(
-    equals: Sequence[Evidence], run: Evidence, by_steps: Parity, margin: Margin
+    spec: ExperimentSpec, equals: Sequence[Evidence], run: Evidence, by_steps: Parity
 ) -> Parity:
     """The parity of a run that is judged by its outcome. The baseline is the first of `equals`;
     what a training that learned nothing shows is the caller's question."""
@@ -124,7 +124,7 @@ def judge_outcome(
     ]
     if not controls:
         return _with_finding(undecided, ParityFinding(kind="no control"))
-    return _compared(undecided, [baseline, *controls], run, ratio, margin)
+    return _compared(spec, undecided, [baseline, *controls], run)
 
 
 def samples_ratio(baseline: Evidence, run: Evidence) -> float:
@@ -147,9 +147,10 @@ def _where_diverged(run: Evidence) -> int | None:
 
 
 def _compared(
-    undecided: Parity, equals: Sequence[Evidence], run: Evidence, ratio: float, margin: Margin
+    spec: ExperimentSpec, undecided: Parity, equals: Sequence[Evidence], run: Evidence
 ) -> Parity:
-    baseline = equals[0]
+    baseline, margin = equals[0], parse_margin(spec.margin)
+    ratio = samples_ratio(baseline, run)
     scaled = _on_one_scale(run, baseline, ratio)
     theirs, own = on_one_scale(
         baseline.learning.losses,
@@ -167,6 +168,7 @@ def _compared(
         samples_per_step=baseline.workload.get("samples_per_step") or 1,
         learned=learned_by_loss(loss_fall(theirs[0].to_numpy(dtype=float)), theirs),
         learned_accuracy=None,
+        num_judged=spec.num_judged_by_outcome,
     )
     by_losses = outcome_of_losses(trainings, margin)
     outcome = find_outcome(trainings, margin, len(baseline.learning.losses))

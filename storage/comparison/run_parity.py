@@ -23,7 +23,6 @@ from breakeven.runner.specs.arms import CHANGES
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.specs.training import Precision
-from breakeven.runner.specs.values import parse_margin
 from breakeven.storage.comparison.evidence import Evidence, Randomness, counted
 from breakeven.storage.comparison.run_outcome import asks_for_outcome, judge_outcome, samples_ratio
 from breakeven.storage.statistics import parity as rules
@@ -318,9 +317,7 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
     by_steps = _judge_steps(spec, equals, run)
     if not asks_for_outcome(spec, equals.baseline, run, by_steps):
         return by_steps
-    by_outcome = judge_outcome(
-        [equals.baseline, *equals.controls], run, by_steps, parse_margin(spec.margin)
-    )
+    by_outcome = judge_outcome(spec, [equals.baseline, *equals.controls], run, by_steps)
     return rules.judge_learning(by_outcome, equals.has_learned, equals.loss_fall)
 
 

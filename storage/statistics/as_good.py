@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from breakeven.runner.judged_outcome import Outcome, Quantity
+from breakeven.runner.judged_outcome import SIGNIFICANCE, Outcome, Quantity
 from breakeven.runner.specs.values import Margin
 from breakeven.storage.statistics.outcomes import (
     MIN_WINDOW_STEPS,
@@ -30,7 +30,6 @@ from breakeven.storage.statistics.outcomes import (
     window_of,
 )
 
-SIGNIFICANCE = 0.05
 END_WINDOWS = NUM_WINDOWS // 2
 """Windows, each of a tenth of the steps, that show the spread of equal trainings at the end."""
 LEAST_SHARE = 0.95
@@ -153,12 +152,9 @@ def _outcome(
     expected = last.value if trainings.is_the_baselines else float(last.values.mean())
     inflation, freedom = spread_of(samples, trainings.num_controls)
     least = max(last.error, own_error) if math.isfinite(own_error) else last.error
-    by_chance, _ = prediction_half_widths(
-        least, inflation, freedom, trainings.num_controls, SIGNIFICANCE
-    )
-    _, shown = prediction_half_widths(
-        last.error, inflation, freedom, trainings.num_controls, SIGNIFICANCE
-    )
+    level = SIGNIFICANCE / trainings.num_judged
+    by_chance, _ = prediction_half_widths(least, inflation, freedom, trainings.num_controls, level)
+    _, shown = prediction_half_widths(last.error, inflation, freedom, trainings.num_controls, level)
     return Outcome(
         quantity=quantity,
         step=last.last_step + (quantity == "loss"),
@@ -167,6 +163,7 @@ def _outcome(
         interval=shown if by_spread else max(by_chance, shown),
         margin=margin.amount * abs(expected) if margin.is_share else margin.amount,
         num_controls=trainings.num_controls,
+        num_judged=trainings.num_judged,
         learned=None if quantity == "accuracy" else trainings.learned,
     )
 

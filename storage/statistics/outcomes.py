@@ -129,6 +129,8 @@ class Trainings:
     """Largest fall of the losses of `equals`; None if the baseline's loss did not fall clearly."""
     learned_accuracy: float | None
     """Largest excess of their accuracies over always guessing one label; None if there is none."""
+    num_judged: int = 1
+    """Trainings of the experiment that may be judged by their outcome, and share its error."""
 
     @property
     def num_controls(self) -> int:

@@ -235,7 +235,8 @@ def _outcome(facts: Facts) -> Sentence:
         _of_quantity(outcome, size) for size in sorted((sign * outcome.low, sign * outcome.high))
     )
     apart = Figure("outcome", f"{side} by {low} to {high}")
-    words = (*words, ": ", apart, f" (95 % interval; the margin is {margin})")
+    shared = "" if outcome.num_judged == 1 else f" for all {outcome.num_judged} such arms"
+    words = (*words, ": ", apart, f" (95 % interval{shared}; the margin is {margin})")
     if outcome.is_too_low:
         why = "a lower training loss alone does not show that it learns better; evaluate it"
         words = (*words, f"; {why}")
@@ -243,8 +244,9 @@ def _outcome(facts: Facts) -> Sentence:
         words = (*words, f"; only {CONTROLS_FOR_WORSE} controls (--controls {CONTROLS_FOR_WORSE})")
         words = (*words, " show that no equal training ends so")
     elif outcome.verdict == "not decided":
-        words = (*words, f"; more controls (--controls {CONTROLS_FOR_WORSE}) or a wider margin ")
-        words = (*words, "(--margin) may decide")
+        count = max(CONTROLS_FOR_WORSE, 2 * outcome.num_controls)
+        words = (*words, f"; more controls (--controls {count}) or a wider margin (--margin) may ")
+        words = (*words, "decide")
     return say(*words)
 
 

@@ -58,6 +58,7 @@ OUTCOME = Outcome(
     interval=0.2,
     margin=0.02,
     num_controls=1,
+    num_judged=1,
     learned=None,
 )
 DATA = {"first_step": 3, "last_alike": 1, "generators": ["cpu"]}
@@ -155,6 +156,17 @@ PROFILE_FINDINGS: dict[ProfileKind, dict[str, Any]] = {
         "baseline_seconds": 1e-3,
     },
     "optimizer_unfused": {"kernels": 400.0},
+    "shapes_vary": {
+        "distinct": 57,
+        "calls": 80,
+        "most_common": 5,
+        "last_new": 78,
+        "varying": [],
+        "times": 1,
+        "total_seconds": 3.0,
+        "is_over": False,
+        "has_graphs": True,
+    },
     "fell_back": {"op": "aten::index_add_", "kernel": "k", "kernel_seconds": 7e-3},
     "optimizer_compiled_long": {"optimizer_seconds": 190.0, "rest_seconds": 40.0},
     "copied_each_step": {"calls": 9.0, "waits": True},

@@ -46,6 +46,13 @@ def test_an_outcome_near_the_margin_or_worse_is_open(excess: float, asks: bool) 
     assert is_open([UP, DOWN], training([*FALL, *[2.0 + excess] * 90]), PERCENT) == asks
 
 
+def test_arms_that_are_judged_together_share_the_chance_of_an_error() -> None:
+    """Of twenty, the half width is 3.023 instead of 1.960 errors, 0.0166."""
+    for excess, asks in ((0.003, False), (0.004, True)):
+        own = training([*FALL, *[2.0 + excess] * 90])
+        assert is_open([UP, DOWN], own, PERCENT, num_judged=20) == asks
+
+
 def test_equal_trainings_that_end_apart_leave_open_what_they_surround() -> None:
     higher = training([loss + 0.1 for loss in UP.losses.values()])
     assert is_open([UP, higher], training([*FALL, *[2.05] * 90]), PERCENT)
@@ -55,7 +62,7 @@ def test_a_training_inside_the_band_is_judged_step_by_step() -> None:
     higher = training([loss + 0.001 for loss in UP.losses.values()])
     own = training([loss + 0.002 for loss in UP.losses.values()])
     assert is_open([UP, higher], own, Margin(1e-4, is_share=True))
-    assert not is_open([UP, higher], own, Margin(1e-4, is_share=True), "float32")
+    assert not is_open([UP, higher], own, Margin(1e-4, is_share=True), band_in="float32")
 
 
 @pytest.mark.parametrize(

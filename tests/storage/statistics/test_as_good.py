@@ -80,6 +80,13 @@ def test_a_loss_at_the_end_is_judged_by_interval_and_margin(excess: float, verdi
     assert outcome.seems_worse == (excess > 0.0205 or math.isnan(excess))
 
 
+def test_arms_that_are_judged_together_share_the_chance_of_an_error() -> None:
+    """Of twenty, each has 1 - 0.05 / 20: 3.023 standard errors instead of 1.960."""
+    outcome = outcome_of(replace(trainings([2.009] * 100), num_judged=20))
+    assert outcome.interval == pytest.approx(HALF_WIDTH * 3.0233 / 1.9600, rel=1e-3)
+    assert outcome.high > outcome.margin and outcome.verdict == "not decided"
+
+
 def test_a_training_that_varies_more_than_equal_ones_has_a_wider_interval() -> None:
     """Its last ten losses lie 0.05 beside the mean: 0.05 x sqrt(10 / 9) / sqrt(10) = 0.01667 is
     3.727 times 0.00447."""
