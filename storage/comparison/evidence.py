@@ -196,6 +196,12 @@ class Evidence:
     def steady_blocks(self) -> pd.DataFrame:
         return self.blocks[self.blocks["steady"].to_numpy(bool)]
 
+    @property
+    def first_training(self) -> pd.DataFrame:
+        """The blocks of the training whose losses count: those before rounds were added."""
+        begins = self.journal.added_at
+        return self.blocks[self.blocks["first_step"] < min(begins)] if begins else self.blocks
+
     @cached_property
     def is_metered(self) -> bool:
         """Whether steady blocks have readings of energy, none of them too short for the device's

@@ -45,7 +45,10 @@ class RunNumbers:
 
 def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
     """The numbers of a run from its present data."""
-    steady, has_compiled = run.steady_blocks, run.blocks["compiled"].to_numpy(bool)
+    # A script that starts again may leave something of its former training in memory.
+    first = run.first_training
+    steady = first[first["steady"].to_numpy(bool)]
+    steady = run.steady_blocks if steady.empty else steady
     flops_per_second = _per_second(run, run.workload.get("flops_per_step"))
     breaks = run.compiling.graph_breaks if run.has_compiled else None
     frames = run.compiling.frames
@@ -62,7 +65,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         compile_seconds=run.compile_seconds,
         peak_memory_bytes=memory_needed(steady, on_cpu=run.computes_on_cpu),
         compile_peak_memory_bytes=memory_needed(
-            run.blocks[MEMORY][has_compiled], on_cpu=run.computes_on_cpu
+            first[MEMORY][first["compiled"].to_numpy(bool)], on_cpu=run.computes_on_cpu
         ),
         allocated_memory_bytes=None if run.computes_on_cpu else _most(steady["peak_memory_bytes"]),
         accuracy=run.last_evaluation("accuracy"),

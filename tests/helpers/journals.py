@@ -208,7 +208,7 @@ class Recording:
         self.num_steps = step
         return self
 
-    def add_rounds(self, seconds: Sequence[float]) -> "Recording":
+    def add_rounds(self, seconds: Sequence[float], memory: int | None = None) -> "Recording":
         """A process that adds rounds with these seconds; their steps are not recorded."""
         self.log.append("resumed", step=self.num_steps, attempt=2)
         for block_seconds in seconds:
@@ -221,6 +221,8 @@ class Recording:
                 seconds=block_seconds,
                 compiled=False,
                 warm_up=False,
+                peak_memory_bytes=memory,
+                reserved_memory_bytes=memory,
             )
             self.num_steps += self.spec.block_steps
             self._num_blocks += 1

@@ -27,6 +27,7 @@ from typing import Any
 
 import breakeven
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.experiments.added_rounds import steps_measured
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.turns import Turn
@@ -40,7 +41,7 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.random_state import seed_all
 from breakeven.runner.worker.ranks.exchange import CONSEQUENCE
-from breakeven.runner.worker.script.loaders import forced_loader_workers
+from breakeven.runner.worker.script.loaders import forced_loader_workers, paused_processes
 from breakeven.runner.worker.script.script_checkpoints import ScriptCheckpoints, read_earlier
 from breakeven.runner.worker.script.script_optimizers import forced_optimizer_form
 from breakeven.runner.worker.script.script_session import (
@@ -207,18 +208,19 @@ def run_script(
     if group.rank == 0 and (ended.is_whole or not run.has_checkpoint) and not context.adds_rounds:
         workplace_of(experiment).tidy(run.workplace)
     while ended.is_whole and ended.starts_again:
-        # In the turn of the last block, and later in the next one, so that it disturbs no other
-        # run.
-        before.restore()
         group.script_starts_again()
         turns.done(finished=False)
-        turn = turns.wait()
+        with paused_processes():
+            turn = turns.wait()
         if turn is None:
             return False
         if turn.last is not None:
             record_ending(log, ended.num_steps, turn.last)
             break
+        # From here on whatever fails leaves the training finished.
+        log.append("resumed", step=steps_measured(run), file=None, attempt=run.attempt)
         log.enter("preparing")
+        before.restore()
         ended = _run_once(replace(context, is_again=True), turns, turn)
     if ended.is_whole:
         log.append("phase", phase="done")
@@ -265,7 +267,7 @@ def _run_once(context: RunContext, turns: Turns, turn: Turn | None = None) -> En
                 f"{workplace.top}, which stay as they are: {first_few([*map(str, outside)], 5)}."
             )
 
-    if context.adds_rounds:
+    if run.adds_rounds and not context.is_again:
         session.resuming.log()
     on_rank_0(group, set_up)
     session.check_code = partial(workplace.check_imports, context.workplace, spec.arm, outside)

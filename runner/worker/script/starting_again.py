@@ -58,7 +58,6 @@ class BeforeScript:
             (torch.set_default_dtype, torch.get_default_dtype()),
             (torch.set_grad_enabled, torch.is_grad_enabled()),
             (torch.set_num_threads, torch.get_num_threads()),
-            (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision()),
             (torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()),
             (torch.autograd.set_detect_anomaly, torch.is_anomaly_enabled()),
         ]

@@ -122,6 +122,19 @@ def test_the_first_round_of_a_training_and_after_a_resumption_is_in_no_speedup(
         assert row_of(compare(store, EXPERIMENT_ID), "inductor").speedup.median == 2.0
 
 
+def test_what_a_former_training_left_in_memory_is_not_counted(data_dir: DataDir) -> None:
+    spec = experiment_spec(num_steps=30, block_steps=10, controls=0)
+    for label in ("baseline", "inductor"):
+        recording = Recording(data_dir.runs, label, spec).claim().start()
+        for begin in (0, 10, 20):
+            losses = falling_losses(30)[begin : begin + 10]
+            recording.block([0.1] * 10, losses, (), 2_000_000_000, 2_000_000_000)
+        recording.add_rounds([1.0] * 3, memory=3_000_000_000).end()
+    with Store.in_memory(data_dir) as store:
+        row = row_of(compare(store, EXPERIMENT_ID), "inductor")
+    assert row.measured.peak_memory_bytes == 2_000_000_000
+
+
 def test_added_rounds_leave_what_the_finished_training_found_out(data_dir: DataDir) -> None:
     """It stopped by its own rules after 30 of 70 steps, and checked its random numbers."""
     spec = experiment_spec(num_steps=70, block_steps=10, backends=("inductor",))
