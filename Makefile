@@ -13,7 +13,10 @@
 PYTHON ?= python3
 PORT ?= 8501
 BIN := .venv/bin
-PIP := pip install --quiet --disable-pip-version-check
+# The packages unpacked, and what pip keeps of the download.
+DISK_GB := 10
+# Twice quiet: pip says its errors, but not what an index warns of.
+PIP := pip install --quiet --quiet --disable-pip-version-check
 
 .PHONY: run test test-fast test-slow test-gpu lint check lock clean
 
@@ -52,8 +55,15 @@ check: lint test
 	  echo "No C++ compiler: the inductor backend cannot compile for the CPU." \
 	    "Remedy: apt install g++ (Debian), dnf install gcc-c++ (Fedora), xcode-select --install (macOS)."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/$(PIP) -r requirements.txt
-	$(BIN)/$(PIP) --no-deps --editable .
+	@echo "Installs Breakeven's packages into .venv: about 3 GB to download on Linux, most of it torch with CUDA's" \
+	  "libraries, once; a GPU needs NVIDIA's driver 580 or later." && \
+	  free=$$(df -Pk .venv | awk 'NR == 2 { print int($$4 / 1048576) }') && \
+	  if [ "$$free" -lt $(DISK_GB) ]; then echo "It needs about $(DISK_GB) GB of disk; $$free GB are free here."; fi
+	@echo "1 of 2: torch (minutes) ..."
+	@$(BIN)/$(PIP) $$(grep '^torch==' requirements.txt)
+	@echo "2 of 2: all other packages ..."
+	@$(BIN)/$(PIP) -r requirements.txt
+	@$(BIN)/$(PIP) --no-deps --editable .
 	@touch $@
 
 # The browser tests drive a real Chromium: the system's, or else one that Playwright brings. A test
