@@ -48,7 +48,7 @@ PRINTED_PARTS = 4
 has doubled."""
 LOOK_SECONDS = 2.0
 """How often the queue is read while the experiment waits in it."""
-BAR_WIDTH = 20
+BAR_WIDTH = 8
 MAX_ERROR_CHARACTERS = 100
 
 
@@ -158,7 +158,7 @@ def _line(label: str, run: RunProgress) -> str:
     bar = "#" * filled + "." * (BAR_WIDTH - filled)
     unit = run.spec.kind.unit + ("" if run.steps_done == 1 else "s")
     of_all = f"/{run.num_steps}" if run.num_steps else f" {unit}"
-    parts = [f"{label} [{bar}] {run.steps_done:>5}{of_all}", f"{_doing(run):<16}"]
+    parts = [f"{label} [{bar}] {run.steps_done:>4}{of_all}", f"{_doing(run):<12}"]
     if run.loss is not None:
         parts.append(f"loss {run.loss:.4f}")
     if run.step_seconds is not None:

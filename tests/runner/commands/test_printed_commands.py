@@ -15,6 +15,7 @@ import pytest
 from breakeven.runner.commands import cli
 from breakeven.runner.commands.entry import reads_database, without_help
 from breakeven.runner.project import PROJECT_ROOT
+from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.storage import __main__ as stored
 from tests.helpers.syntax import nodes
 
@@ -22,6 +23,8 @@ QUOTED = re.compile(r"`(breakeven(?: [^`]+)?)`")
 """A command in backticks."""
 BARE = re.compile(r"(?:^\s*|: |&& |\()(breakeven [a-z][a-z-]*(?: [^`\n|)]*)?)", re.M)
 """A command at the beginning of a line, after a colon, or in a block of code."""
+INDENTED = re.compile(r"^    (breakeven [a-z][^;\n]*)$", re.M)
+"""A command on a line of its own in an indented block."""
 VALUE = "7"
 """Stands for what only a run knows: fits as an id, a label, a number, and a path."""
 LEFT_OUT = re.compile(r"\[[^\[\]]*\]|\.\.\.")
@@ -35,6 +38,8 @@ EXAMPLES = {
     "NAME": "x",
     "TIME": "30m",
     "ID": VALUE,
+    "FORMAT": "html",
+    "SUITE_RUN": VALUE,
     "LENGTH": "7 steps",
     "NAME=PYTHON": "x=python",
     "NAME=REQUIREMENTS": "x=torch",
@@ -90,6 +95,7 @@ def of_documents() -> Iterator[Printed]:
         blocks = [
             block.replace("\\\n", " ") for block in re.findall(r"```\w*\n(.*?)```", text, re.S)
         ]
+        blocks += INDENTED.findall(text.replace("\\\n", " "))
         lines = [line.partition("  #")[0] for block in blocks for line in block.splitlines()]
         commands = [
             *QUOTED.findall(text),
@@ -154,6 +160,25 @@ def test_every_printed_command_can_be_read(printed: type[Iterator[Printed]]) -> 
         if (why := unreadable(printed_command.command)) and is_whole(printed_command.command, why)
     }
     assert not faults
+
+
+NO_EXAMPLE = ("SUITE_RUN", "--diff", "-1c2d", "@torch", "team", "export", "import")
+"""Parts of commands for which no example is recorded, or which change or write something."""
+
+
+@pytest.mark.heavy  # judges the recorded examples
+def test_reading_commands_of_documents_run_on_the_recorded_examples(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
+    names = {"EXPERIMENT": "10f4", "FIRST": "10f4", "SECOND": "bb0e"}
+    ran = []
+    for command in sorted({printed.command for printed in of_documents()}):
+        words = [names.get(word, word) for word in shlex.split(command)[1:]]
+        if words and reads_database(words) and not any(part in command for part in NO_EXAMPLE):
+            assert stored.main(words) != 2, (command, capsys.readouterr().err)
+            ran.append(command)
+    assert len(ran) >= 8 and "breakeven list bert h100 --tag paper 'speedup>1.2'" in ran
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_seconds_of_compiling_are_those_of_all_graphs(tmp_path: Path) -> None:
     run.log.flush()
     now = progress(run)
     now.state = RunState.RUNNING
-    assert "compiling 2 min " in waiting._line("inductor", now)
+    assert "compiling 2 min" in waiting._line("inductor", now)
 
 
 @pytest.mark.parametrize(
