@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from breakeven.storage.statistics.break_even import break_even
+from breakeven.storage.statistics.break_even import break_even, repaid_within
 from breakeven.storage.statistics.speedups import SpeedVerdict
 
 
@@ -33,6 +33,11 @@ def test_break_even_follows_the_verdict_of_speed_whatever_the_rounds_save(
     assert (estimate.steps, estimate.low, estimate.high, estimate.seconds, estimate.epochs) == (
         steps,
     ) * 5
+
+
+def test_what_saves_nothing_repays_nothing_and_a_half_takes_twice_as_many_steps() -> None:
+    assert repaid_within((2.0, 3.0), [0.0] * 6) == (math.inf, math.inf)
+    assert repaid_within((2.0, 3.0), [0.5] * 6) == (4.0, 6.0)
 
 
 def test_break_even_may_be_never_where_the_saving_may_be_nothing() -> None:

@@ -12,6 +12,7 @@ from breakeven.storage.statistics.outcomes import (
     Quantity,
     Reading,
     Trainings,
+    _level,
     learned_by_accuracy,
     learned_by_loss,
     loss_fall,
@@ -70,6 +71,13 @@ def trainings(
 
 def judged(*series: Any, **more: Any) -> Parity:
     return judge_outcomes(HOLDS, readings(trainings(*series, **more), after=20))
+
+
+def test_half_of_the_chance_of_a_false_alarm_is_the_last_readings() -> None:
+    """4 %: all of it for a single reading; of two 2 % each; of five 2 % and four times 0.5 %."""
+    assert _level(0.04, 1, is_last=True) == 0.04
+    assert [_level(0.04, 2, is_last) for is_last in (False, True)] == [0.02, 0.02]
+    assert [_level(0.04, 5, is_last) for is_last in (False, True)] == [0.005, 0.02]
 
 
 def test_a_prediction_interval_is_a_multiple_of_the_error_of_one_further_draw() -> None:

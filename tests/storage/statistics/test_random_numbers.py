@@ -33,6 +33,8 @@ def drawn(share: float = 0.1, scale: float = 1 / 0.9, number: int = 0, **changes
     [
         (drawn(0.2, 1 / 0.8), "share", 0.2, 0.1),
         (drawn(scale=1.0), "scale", 0.9, 1.0),
+        # The standard error of the difference is sqrt(2 x (0.9 / 0.81 - 1) / 100,000) = 0.0015.
+        (drawn(scale=0.98 / 0.9), "scale", 0.98, 1.0),
         (drawn(sum=math.nan, squares=math.nan), "scale", math.nan, 1.0),
         # Of the 90,000 that forward kept backward keeps 81,000.
         (drawn(backward=81_000 / 0.81), "backward", 0.9, 1.0),

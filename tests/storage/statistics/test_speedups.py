@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from breakeven.storage.statistics import intervals
-from breakeven.storage.statistics.intervals import block_length, median_interval, typical
+from breakeven.storage.statistics.intervals import (
+    _small,
+    block_length,
+    median_interval,
+    typical,
+)
 from breakeven.storage.statistics.speedups import (
     Ratio,
     holm,
@@ -21,6 +26,11 @@ from breakeven.storage.statistics.speedups import (
 
 def ratio(median: float, low: float | None, high: float | None, p: float | None = 0.01) -> Ratio:
     return Ratio(median=median, low=low, high=high, p_value=p, n=10)
+
+
+@pytest.mark.parametrize("count", [6, 2**15, 2**15 + 1, 2**16])
+def test_a_place_among_many_rounds_fits_the_numbers_that_hold_it(count: int) -> None:
+    assert np.iinfo(_small(count)).max >= count - 1
 
 
 def test_the_speedup_is_the_median_of_the_paired_ratios() -> None:
