@@ -86,10 +86,9 @@ def is_open(
 ) -> bool:
     """Whether more controls may decide about a training, one of `num_judged`; the baseline is the
     first of `equals`. `band_in`: the precision in which a training that stays in the band is judged
-    step by step."""
+    step by step, unless it seems worse."""
     losses = [training.losses for training in equals]
-    if band_in is not None and _stays_in_band(losses, own, band_in):
-        return False
+    stays_in_band = band_in is not None and _stays_in_band(losses, own, band_in)
     quantity = _quantity([*equals, own], margin)
     normal = NormalDist().inv_cdf(1 - SIGNIFICANCE / num_judged / 2)
     if quantity == "loss":
@@ -101,7 +100,7 @@ def is_open(
     if not math.isfinite(value) or not all(map(math.isfinite, spread.values)):
         return False
     expected = fmean(spread.values)
-    return Outcome(
+    outcome = Outcome(
         quantity=quantity,
         step=len(losses[0]),
         value=value,
@@ -111,7 +110,8 @@ def is_open(
         num_controls=len(equals) - 1,
         num_judged=num_judged,
         learned=None if quantity == "accuracy" else _fall(losses[0]),
-    ).asks_for_controls
+    )
+    return outcome.asks_for_controls and (outcome.seems_worse or not stays_in_band)
 
 
 def _stays_in_band(equals: Sequence[Losses], own: Training, precision: Precision) -> bool:

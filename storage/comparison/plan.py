@@ -268,10 +268,9 @@ class Plan:
     rival: Result | None = None
     """A backend that may take less than the best one, but not surely, or whose training may be
     worse."""
-    sooner: Result | None = None
-    """An arm that is not faster, but surely needs less time to the same loss than the baseline."""
     time_to_loss: TimeToLoss | None = None
-    """Of `sooner`."""
+    """Of an arm that is not faster, but surely needs less time to the same loss than the
+    baseline."""
 
     @property
     def baseline_seconds(self) -> float | None:
@@ -398,7 +397,6 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         chosen=chosen,
         subject=subject,
         rival=None if best is None else _rival(standing, totals, best),
-        sooner=sooner,
         time_to_loss=(
             None if sooner is None else time_to_loss(sooner, comparison.baseline_of(sooner.label))
         ),

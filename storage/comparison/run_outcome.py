@@ -93,6 +93,13 @@ def asks_for_outcome(
     return by_steps.verdict == "unknown" and bool(kinds.intersection(LEAVES_BAND))
 
 
+def may_hide_in_band(spec: ExperimentSpec, run: Evidence, by_steps: Parity) -> bool:
+    """Whether an arm that declares another mathematics stays in a band which may be as wide as a
+    worse outcome: equal trainings with much noise have such a band."""
+    may_be_other = spec.same == "auto" and spec.kind.trains_fully and run.changes_training
+    return may_be_other and by_steps.verdict == "holds"
+
+
 def is_shorter(baseline: Evidence, run: Evidence) -> bool:
     """Whether a run had surely fewer samples than the baseline."""
     done = round(len(run.learning.losses) * samples_ratio(baseline, run))

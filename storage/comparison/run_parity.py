@@ -24,7 +24,12 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.evidence import Evidence, Randomness, counted
-from breakeven.storage.comparison.run_outcome import asks_for_outcome, judge_outcome, samples_ratio
+from breakeven.storage.comparison.run_outcome import (
+    asks_for_outcome,
+    judge_outcome,
+    may_hide_in_band,
+    samples_ratio,
+)
 from breakeven.storage.statistics import parity as rules
 from breakeven.storage.statistics.outcomes import (
     Fall,
@@ -315,9 +320,12 @@ def _judge(spec: ExperimentSpec, equals: EqualTrainings | None, run: Evidence) -
     if not run.workload:
         return rules.unknown_parity("not begun")
     by_steps = _judge_steps(spec, equals, run)
-    if not asks_for_outcome(spec, equals.baseline, run, by_steps):
+    asks = asks_for_outcome(spec, equals.baseline, run, by_steps)
+    if not asks and not may_hide_in_band(spec, run, by_steps):
         return by_steps
     by_outcome = judge_outcome(spec, [equals.baseline, *equals.controls], run, by_steps)
+    if not asks and by_outcome.verdict != "worse" and not by_outcome.seems_worse:
+        return by_steps
     return rules.judge_learning(by_outcome, equals.has_learned, equals.loss_fall)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 
-Emptiness = Literal["not run", "not finished", "not measured", "unsure"]
+Emptiness = Literal["not run", "not finished", "not measured", "not trusted", "unsure"]
 ACROSS = (
     "model",
     "data",
@@ -129,6 +129,8 @@ def _cell(
     empty: Emptiness | None = None
     if _is_unsure(row, quantity):
         empty = "unsure"
+    elif value is None and row["is_wrong"]:
+        empty = "not trusted"
     elif value is None:
         empty = "not measured" if row["state"] == "finished" else "not finished"
     return MatrixCell(

@@ -67,7 +67,8 @@ Cell = Callable[[Result], str]
 
 
 def short_report(comparison: Comparison, answer: str = "") -> str:
-    """Answer, title, the table of verdicts, why parity does not hold, and the begin of warnings."""
+    """Answer, title, the table of verdicts, why parity does not hold, times to the same loss, and
+    the begin of warnings."""
     begins = [
         textwrap.shorten(
             SENTENCE_END.split(str(warning_words(warning)), 1)[0], LONGEST_WARNING, placeholder=" …"
@@ -76,6 +77,9 @@ def short_report(comparison: Comparison, answer: str = "") -> str:
     ]
     lines = [*_head(comparison, answer), *verdict_table(comparison), ""]
     lines += [*_environments(comparison), *_open_parities(comparison, answer)]
+    lines += [
+        f"{label} {words}" for label, words in times_to_loss(comparison) if words not in answer
+    ]
     return "\n".join([*lines, *(f"warning: {begin}" for begin in begins)])
 
 

@@ -358,8 +358,6 @@ def _unsure(planned: Plan) -> Iterator[str]:
         else:
             when = f"may take less than {earlier} only from {_steps(change.high)} steps on"
         yield f"This is not sure: {change.label} {when}"
-    if planned.sooner is not None and planned.time_to_loss is not None and planned.best is not None:
-        yield f"{planned.sooner.label} {to_loss_words(planned.time_to_loss)}"
     if planned.rival is not None:
         rival = planned.rival
         least = duration(planned.totals[rival.label])

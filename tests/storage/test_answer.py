@@ -29,7 +29,7 @@ from breakeven.storage.statistics.parity import Parity, unknown_parity
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.statistics.steps_to_loss import StepsToLoss
 from breakeven.storage.terminal.gate import reasons
-from breakeven.storage.terminal.report import difference_report
+from breakeven.storage.terminal.report import difference_report, report, short_report
 from breakeven.storage.words.answer_sentence import (
     answer_words,
     plan_details,
@@ -150,9 +150,10 @@ def test_an_arm_that_is_slower_per_step_and_learns_sooner_is_no_loser() -> None:
 def test_what_learns_sooner_is_said_beside_an_arm_that_is_faster() -> None:
     even = pays("reached", 125, 120, 130, gain=0.04)
     good = rated("good", "faster", 1.25, 1.2, 1.3, break_even=even)
-    planned = answered(20_000, good, learns_twice_as_fast(surely=7_400))
-    assert planned.best is not None and planned.best.label == "good"
-    assert "wide reaches a training loss of 2.04 after" in plan_details(planned, Prices())
+    both = comparison(BASELINE, good, learns_twice_as_fast(surely=7_400))
+    assert spoken(plan(both, 20_000)).startswith("Use good for 20,000 steps")
+    shown = "wide reaches a training loss of 2.04 after"
+    assert shown in report(both) and shown in short_report(both)
 
 
 def test_what_is_surely_good_is_recommended_before_a_faster_one_that_may_be_worse() -> None:

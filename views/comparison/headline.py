@@ -192,6 +192,9 @@ def _leading(best: Result, planned: Plan, standing: Standings, spec: ExperimentS
     parity = best.parity
     if is_answer and not (parity and (parity.band_ended or parity.by_outcome)):
         return text  # The answer says it.
+    is_detailed = planned.num_steps is not None and best in (planned.best, planned.subject)
+    if is_detailed and parity is not None and parity.by_outcome:
+        return text  # `plan_details` says it.
     return f"{text} {_parity_of(best)}"
 
 

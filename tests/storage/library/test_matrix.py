@@ -25,6 +25,7 @@ USUAL: dict[str, Any] = {
     "compile_seconds": 3.0,
     "peak_memory_bytes": None,
     "experiment_id": "one",
+    "is_wrong": False,
 }
 
 
@@ -54,6 +55,7 @@ def test_what_is_empty_says_why() -> None:
         {"model": "a"},
         {"model": "b", "speedup": None, "state": "out_of_memory"},
         {"model": "a", "backend": "eager", "speedup": None},
+        {"model": "a", "backend": "skips", "speedup": None, "is_wrong": True},
     )
     why_empty = {(cell.backend, cell.column): cell.empty for cell in cells(frame)}
     assert why_empty == {
@@ -61,6 +63,8 @@ def test_what_is_empty_says_why() -> None:
         ("inductor", "b"): "not finished",
         ("eager", "a"): "not measured",
         ("eager", "b"): "not run",
+        ("skips", "a"): "not trusted",
+        ("skips", "b"): "not run",
     }
 
 

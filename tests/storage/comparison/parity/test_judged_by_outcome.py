@@ -270,3 +270,30 @@ def test_what_an_arm_reports_of_itself_does_not_show_that_it_is_better(
     parity = evaluated(data_dir, **{"shift": -0.05, **changes})
     assert parity.verdict == verdict, str(parity_words(parity))
     assert said in str(parity_words(parity))
+
+
+@pytest.mark.parametrize(
+    ("backend", "higher", "verdict"),
+    [
+        ("none:tf32=true", 0.06, "not decided"),  # It seems worse.
+        ("none:tf32=true", 0.005, "holds"),
+        ("inductor", 0.06, "holds"),  # It declares no other mathematics.
+    ],
+)
+def test_a_band_as_wide_as_much_noise_hides_no_worse_outcome(
+    data_dir: DataDir, backend: str, higher: float, verdict: str
+) -> None:
+    """The control strays by 0.01 in turns, so the band is 0.1 wide; the margin is 0.01."""
+    spec = experiment_spec(num_steps=STEPS, backends=(backend,))
+    for arm in spec.arms:
+        strays = 0.01 * (arm.role == "control")
+        excess = higher * (arm.role == "backend")
+        own = [
+            loss + strays * (-1) ** step + excess for step, loss in enumerate(falling_losses(STEPS))
+        ]
+        run = Recording(data_dir.runs, arm.label, spec).claim().start()
+        run.blocks([0.2] * (STEPS // 10), own).end()
+    with Store.in_memory(data_dir) as store:
+        result = compare(store, EXPERIMENT_ID).results[-1]
+    assert result.parity is not None and result.parity.verdict == verdict
+    assert result.is_wrong == (verdict == "not decided")
