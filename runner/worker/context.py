@@ -227,8 +227,8 @@ class RunContext:
     log: EventLog
     group: RankGroup = ALONE
     """All ranks of the run."""
-    is_again: bool = False
-    """Whether the script, which has ended once, runs again in this process."""
+    earlier_times: int = 0
+    """How often the script has run in this process before."""
 
     @property
     def experiment(self) -> ExperimentSpec:
@@ -242,7 +242,7 @@ class RunContext:
     @cached_property
     def adds_rounds(self) -> bool:
         """Whether the run has trained to its end and only times more steps."""
-        return self.is_again or self.run.adds_rounds
+        return self.earlier_times > 0 or self.run.adds_rounds
 
     @property
     def workplace(self) -> Path:

@@ -50,7 +50,7 @@ from breakeven.runner.worker.script.script_session import (
     record_ending,
 )
 from breakeven.runner.worker.script.spawned import started_ranks
-from breakeven.runner.worker.script.starting_again import BeforeScript
+from breakeven.runner.worker.script.starting_again import BeforeScript, meeting_anew
 from breakeven.runner.worker.script.trainers import TRAINERS
 from breakeven.runner.worker.script.workplaces import Workplace, workplace_of
 from breakeven.runner.worker.session import record_environment
@@ -221,7 +221,9 @@ def run_script(
         log.append("resumed", step=steps_measured(run), file=None, attempt=run.attempt)
         log.enter("preparing")
         before.restore()
-        ended = _run_once(replace(context, is_again=True), turns, turn)
+        group.gather(None)  # else a rank may meet rank 0 where it was before
+        context = replace(context, earlier_times=context.earlier_times + 1)
+        ended = _run_once(context, turns, turn)
     if ended.is_whole:
         log.append("phase", phase="done")
         turns.done(finished=True)
@@ -267,7 +269,7 @@ def _run_once(context: RunContext, turns: Turns, turn: Turn | None = None) -> En
                 f"{workplace.top}, which stay as they are: {first_few([*map(str, outside)], 5)}."
             )
 
-    if run.adds_rounds and not context.is_again:
+    if run.adds_rounds and not context.earlier_times:
         session.resuming.log()
     on_rank_0(group, set_up)
     session.check_code = partial(workplace.check_imports, context.workplace, spec.arm, outside)
@@ -325,6 +327,7 @@ def _execute(workplace: Workplace, context: RunContext, session: ScriptSession) 
             session.detector.listening(),
             session.models.looking(),
             started_ranks(context.group),
+            meeting_anew(context.earlier_times),
             session.clock.replacing_time_functions(),
             after_import(TRAINERS, session),
         ):

@@ -10,8 +10,8 @@ import importlib.machinery
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
@@ -22,9 +22,6 @@ from torch.optim import optimizer as of_optimizers
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.script.torch_compile import is_library_file
 
-RESTARTS = "TORCHELASTIC_RESTART_COUNT"
-"""Ranks of torchrun meet under this number: those that start again must not find what they wrote
-before."""
 ENDING_SECONDS = 5.0
 """Time for a process of a data loader to end."""
 EXTENSIONS = tuple(importlib.machinery.EXTENSION_SUFFIXES)
@@ -42,13 +39,34 @@ HOOKS: tuple[dict[Any, Any], ...] = (
 """Hooks on all modules and all optimizers."""
 
 
+@contextmanager
+def meeting_anew(number: int) -> Iterator[None]:
+    """Ranks that meet once more, at the same address, do not find what they left there before.
+    `number`: how often they have met."""
+    if not (number and torch.distributed.is_available()):
+        yield
+        return
+    from torch.distributed import distributed_c10d
+
+    meet: Any = vars(distributed_c10d)["rendezvous"]
+
+    def met(*args: Any, **kwargs: Any) -> Iterator[tuple[Any, int, int]]:
+        for store, rank, size in meet(*args, **kwargs):
+            yield distributed_c10d.PrefixStore(f"again {number}", store), rank, size
+
+    vars(distributed_c10d)["rendezvous"] = met
+    try:
+        yield
+    finally:
+        vars(distributed_c10d)["rendezvous"] = meet
+
+
 class BeforeScript:
     """The process as it is now."""
 
     def __init__(self, device: Device, own_package: str) -> None:
         """`own_package`: the package that is the script, which may be installed; else empty."""
         self._device, self._own_package = device, own_package
-        self._starts = 0
         self._folder, self._arguments = os.getcwd(), sys.argv
         self._path, self._variables = list(sys.path), dict(os.environ)
         self._streams = sys.stdout, sys.stderr
@@ -64,7 +82,6 @@ class BeforeScript:
 
     def restore(self) -> None:
         """Forgets the script, which has ended, and frees its memory."""
-        self._starts += 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
         os.chdir(self._folder)
@@ -72,8 +89,6 @@ class BeforeScript:
         sys.stdout, sys.stderr = self._streams
         os.environ.clear()
         os.environ.update(self._variables)
-        if RESTARTS in os.environ:
-            os.environ[RESTARTS] = str(int(os.environ[RESTARTS]) + self._starts)
         for hooks, before in zip(HOOKS, self._hooks, strict=True):
             hooks.clear()
             hooks.update(before)
