@@ -143,13 +143,15 @@ def beside(first: pd.DataFrame, rounds: pd.DataFrame) -> pd.DataFrame:
 
 def unequal_blocks(baseline: Evidence, run: Evidence) -> pd.DataFrame:
     """process, round, num_steps, samples, tokens, samples_baseline, tokens_baseline of steady
-    blocks from rounds in which the two runs had different amounts of work."""
+    blocks from rounds in which the two runs had different amounts of work. Another training may
+    pad the same samples further: it then works on more tokens."""
     if not (run.tells_sizes and baseline.tells_sizes):
         return run.steady_blocks.iloc[:0]
     blocks = [evidence.steady_blocks[[*KEYS, *SIZES]] for evidence in (run, baseline)]
     both = blocks[0].merge(blocks[1], on=KEYS, suffixes=("", "_baseline"))
-    differs = [(both[size] - both[f"{size}_baseline"]).fillna(0) != 0 for size in SIZES]
-    return both[differs[0] | differs[1]]
+    more = {size: (both[size] - both[f"{size}_baseline"]).fillna(0) for size in SIZES}
+    is_padded = run.changes_training & both["samples"].notna() & (more["tokens"] > 0)
+    return both[(more["samples"] != 0) | ((more["tokens"] != 0) & ~is_padded)]
 
 
 NAMES = {"seconds": ("baseline", "other"), "joules": ("baseline_joules", "other_joules")}

@@ -99,6 +99,7 @@ class Recording:
         reserved_memory_bytes: int | None = None,
         warm_up: bool = False,
         samples: int | None = None,
+        tokens: int | None = None,
     ) -> "Recording":
         """The steps of one turn; `compiled` has the indices within the block that compiled."""
         if self.captures and not compiled:
@@ -133,6 +134,7 @@ class Recording:
             peak_memory_bytes=peak_memory_bytes,
             reserved_memory_bytes=reserved_memory_bytes,
             samples=samples,
+            tokens=tokens,
         )
         self.log.flush()
         self._last_first_step = self.num_steps

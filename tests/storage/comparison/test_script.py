@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 from breakeven.storage.terminal.report import report
 from breakeven.storage.words.parity import parity_words
 from tests.helpers.comparisons import compared, minor_warnings_of, warnings_of
@@ -302,6 +302,29 @@ def test_rounds_of_different_amounts_are_not_compared(data_dir: DataDir) -> None
         "samples a step instead of 56 in the first of them). These rounds are not compared. Have "
         "every run take the same samples."
     ) in warnings_of(comparison)
+
+
+@pytest.mark.parametrize(
+    ("arm", "tokens", "num_rounds"),
+    [
+        ("mine=--multiple 64", 64, 7),  # as many samples, padded further
+        ("mine=--multiple 64", 48, None),  # shorter samples
+        ("mine=inductor", 64, None),  # A compiler gets the same batches.
+    ],
+)
+def test_an_arm_that_pads_the_same_samples_further_is_compared(
+    data_dir: DataDir, arm: str, tokens: int, num_rounds: int | None
+) -> None:
+    """Blocks of ten steps of 8 samples with 56 tokens each; the first never counts."""
+    spec = replace(SPEC, backends=(), named_arms=(arm,), script=ScriptSpec(steps=80))
+    for label, length in (("baseline", 56), ("control", 56), ("mine", tokens)):
+        run = Recording(data_dir.runs, label, spec).claim().start(num_steps=80, samples_per_step=8)
+        for number in range(8):
+            losses = LOSSES[10 * number : 10 * number + 10]
+            run.block([0.1] * 10, losses, samples=80, tokens=80 * length)
+        run.end()
+    speedup = compared(data_dir).results[-1].speedup
+    assert (speedup and speedup.n) == num_rounds
 
 
 def test_runs_that_never_worked_on_the_same_amount_have_no_speedup(data_dir: DataDir) -> None:
