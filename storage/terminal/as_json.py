@@ -23,16 +23,11 @@ from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.profile.recorded_profiles import Profile
 from breakeven.storage.words.answer_sentence import answer_words
 from breakeven.storage.words.environments import environment_sentences
-from breakeven.storage.words.findings import (
-    bridge_words,
-    finding_words,
-    profile_words,
-    remedy_words,
-    unprofiled_words,
-)
+from breakeven.storage.words.findings import finding_words, remedy_words
 from breakeven.storage.words.investigation import facts, issue
 from breakeven.storage.words.known_causes import KnownCause, remedy_text
 from breakeven.storage.words.parity import parity_words
+from breakeven.storage.words.profile import bridge_words, profile_words, unprofiled_words
 
 INFINITE, NAN, NEVER = "infinite", "nan", "never"
 """Texts for numbers that JSON lacks; an infinite break-even is `NEVER`."""

@@ -35,14 +35,7 @@ from breakeven.storage.words.cold_and_warm import starts_words
 from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.storage.words.compiling import findings, ladder_rows, same_text
 from breakeven.storage.words.environments import environment_lines, environment_sentences
-from breakeven.storage.words.findings import (
-    bridge_rows,
-    bridge_words,
-    finding_words,
-    remedy_words,
-    unprofiled_words,
-    words_of_profiles,
-)
+from breakeven.storage.words.findings import finding_words, remedy_words
 from breakeven.storage.words.investigation import (
     TRIAL_HEADER,
     facts,
@@ -53,6 +46,12 @@ from breakeven.storage.words.investigation import (
 from breakeven.storage.words.issues import has_issue
 from breakeven.storage.words.known_causes import KnownCause, remedy_text
 from breakeven.storage.words.parity import parity_text, parity_words
+from breakeven.storage.words.profile import (
+    bridge_rows,
+    bridge_words,
+    unprofiled_words,
+    words_of_profiles,
+)
 from breakeven.storage.words.side_by_side import (
     SHOWN,
     _speed_rows,

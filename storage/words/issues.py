@@ -21,11 +21,11 @@ from breakeven.storage.profile.explanation import Bridge, Explanation, explain
 from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.compiling import findings, ladder_rows
-from breakeven.storage.words.findings import (
+from breakeven.storage.words.findings import finding_words
+from breakeven.storage.words.profile import (
     bridge_rows,
     bridge_words,
     class_title,
-    finding_words,
     profile_words,
     signed_seconds,
 )

@@ -9,7 +9,7 @@ from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import axis_unit
 from breakeven.storage.profile.explanation import Bridge
 from breakeven.storage.profile.recorded_profiles import IDLE, Profile
-from breakeven.storage.words.findings import class_title
+from breakeven.storage.words.profile import class_title
 from breakeven.views.charts.layout import in_rows
 from breakeven.views.charts.palette import BAD, CLASS_FILLS, FAINT, GOOD, NEUTRAL
 from breakeven.views.shared.definition_links import axis

@@ -28,7 +28,8 @@ from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.metrics import NUMBERS
 from breakeven.views.charts import tensor_errors
-from breakeven.views.comparison import related_experiments, running, why
+from breakeven.views.comparison import related_experiments, running
+from breakeven.views.comparison.compiler_stages import show_ladder
 from breakeven.views.parts.downloads import Card, show_card, show_table
 from breakeven.views.scenarios.base import Page, Scenario, Show, Table
 from breakeven.views.scenarios.shared_tabs import show_one_run, show_settings
@@ -159,7 +160,7 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
 
 def show_stages(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
     """The lowest compiler stage that fails or computes wrong numbers."""
-    why.show_ladder(find_ladder(store, comparison.experiment_id))
+    show_ladder(find_ladder(store, comparison.experiment_id))
 
 
 def report(store: Store, comparison: Comparison) -> Page:

@@ -40,6 +40,7 @@ from breakeven.views.comparison import (
     why,
 )
 from breakeven.views.comparison.cards import all_cards
+from breakeven.views.comparison.compiler_stages import ladder_cards
 from breakeven.views.comparison.first_screen import cards_html, read_plan, show_first_screen
 from breakeven.views.comparison.statistics_table import (
     show_statistics,
@@ -259,7 +260,7 @@ def report(store: Store, comparison: Comparison) -> Page:
         ],
         warnings=[*serious, *headline.parity_reasons(comparison.results, planned)],
         tables=[] if behind.empty else [sure],
-        cards=[*why.ladder_cards(climbed), *reasons, *all_cards(store, comparison)],
+        cards=[*ladder_cards(climbed), *reasons, *all_cards(store, comparison)],
     )
 
 

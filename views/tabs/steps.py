@@ -22,7 +22,7 @@ from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.kernel_classes import CLASSES
 from breakeven.storage.profile.recorded_profiles import Profile, load_profiles
 from breakeven.storage.queries import RunRecord
-from breakeven.storage.words.findings import profile_words
+from breakeven.storage.words.profile import profile_words
 from breakeven.views.charts import losses as loss_charts
 from breakeven.views.charts import over_steps as step_charts
 from breakeven.views.charts import scores as score_charts

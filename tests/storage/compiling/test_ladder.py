@@ -17,7 +17,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import ladder_report
 from breakeven.storage.words.compiling import findings
 from breakeven.views.charts.bars import waterfall
-from breakeven.views.comparison.why import ladder_html
+from breakeven.views.comparison.compiler_stages import ladder_html
 from tests.helpers.correctness_journals import record, tensor
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
 

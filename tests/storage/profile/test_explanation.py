@@ -13,7 +13,7 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import Explanation, explain, profiles_table
 from breakeven.storage.terminal.as_json import explanation_json
 from breakeven.storage.terminal.report import explain_report
-from breakeven.storage.words.findings import bridge_words, unprofiled_words
+from breakeven.storage.words.profile import bridge_words, unprofiled_words
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec
 
 pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many seconds

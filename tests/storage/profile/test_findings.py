@@ -8,7 +8,8 @@ import pytest
 
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.storage.profile.findings import Case, CostFinding, findings
-from breakeven.storage.words.findings import finding_words, profile_words, remedy_words
+from breakeven.storage.words.findings import finding_words, remedy_words
+from breakeven.storage.words.profile import profile_words
 from tests.helpers.profiles.recorded import case_of, make_profile, recorded
 
 BERT, BERT_INDUCTOR = "BertForMaskedLM.baseline", "BertForMaskedLM.inductor"

@@ -13,7 +13,7 @@ from breakeven.storage.profile.explanation import Explanation, explain, profiles
 from breakeven.storage.profile.recorded_profiles import IDLE, Profile
 from breakeven.storage.terminal.as_json import explanation_json
 from breakeven.storage.terminal.report import explain_report
-from breakeven.storage.words.findings import AGAIN, profile_words
+from breakeven.storage.words.profile import AGAIN, profile_words
 from breakeven.views.charts.profile import breakdown
 from breakeven.views.report.content import content
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec

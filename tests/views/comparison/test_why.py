@@ -9,7 +9,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import Explanation, explain
-from breakeven.storage.words.findings import AGAIN
+from breakeven.storage.words.profile import AGAIN
 from breakeven.views.charts.profile import breakdown, waterfall
 from breakeven.views.comparison import why
 from breakeven.views.form.presets import changed
