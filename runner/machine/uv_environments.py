@@ -118,7 +118,7 @@ def make(data_dir: DataDir, name: str, requirements: str) -> UvEnvironment:
             f"({', '.join(there.requirements.split())}); choose another name, or remove it: "
             f"`breakeven data clean --environments {name}`"
         )
-    uv = _uv()
+    uv = find_uv()
     data_dir.make()
     data_dir.environments.mkdir(exist_ok=True)
     unfinished = data_dir.environments / f"{UNFINISHED}-{name}"
@@ -155,7 +155,7 @@ def remove(data_dir: DataDir, environment: UvEnvironment) -> None:
     log_action(data_dir.logs, "remove environment", environment.name)
 
 
-def _uv() -> str:
+def find_uv() -> str:
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv is None:
         raise RunnerError("environments are made with uv: `pip install uv`, or name a Python")
