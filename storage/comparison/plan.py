@@ -76,6 +76,11 @@ class TimeToLoss:
         """Whether it surely takes less time than the baseline."""
         return self.surely < self.expected
 
+    @property
+    def differs(self) -> bool:
+        """Whether the baseline's time is outside of the interval."""
+        return not self.low <= self.expected <= self.high
+
 
 def time_to_loss(result: Result, baseline: Result | None) -> TimeToLoss | None:
     """None for a run that was not judged by its outcome, and without the interval of its speed."""

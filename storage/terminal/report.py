@@ -146,7 +146,8 @@ def report(comparison: Comparison, answer: str = "") -> str:
         for result in comparison.results
         if result.parity is not None
     ]
-    lines += [f"{label} {words}" for label, words in times_to_loss(comparison)]
+    times = times_to_loss(comparison, also_like_the_baseline=True)
+    lines += [f"{label} {words}" for label, words in times]
     lines += [f"warning: {warning_words(warning)}" for warning in comparison.serious_warnings]
     lines += [
         # What a run recorded of itself, such as what was found in a script, is no warning.

@@ -277,11 +277,14 @@ def to_loss_words(time: TimeToLoss) -> str:
     )
 
 
-def times_to_loss(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """The label of each arm whose time to the baseline's loss is known, and what it is."""
+def times_to_loss(
+    comparison: Comparison, *, also_like_the_baseline: bool = False
+) -> Iterator[tuple[str, str]]:
+    """The label of each arm that needs another time than the baseline to its loss, and what it is;
+    by `also_like_the_baseline` of each arm whose time is known."""
     for result in comparison.results:
         time = time_to_loss(result, comparison.baseline_of(result.label))
-        if time is not None:
+        if time is not None and (time.differs or also_like_the_baseline):
             yield result.label, to_loss_words(time)
 
 

@@ -147,6 +147,16 @@ def test_an_arm_that_is_slower_per_step_and_learns_sooner_is_no_loser() -> None:
     )
 
 
+def test_a_time_to_the_loss_that_may_be_the_baselines_is_among_all_numbers_alone() -> None:
+    """At most 8,000 x 0.2 / 0.75 + 5 = 2,138 s, where the baseline takes 2,000 s."""
+    result = learns_twice_as_fast(surely=9_000)
+    assert result.parity is not None and result.parity.to_loss is not None
+    wide = replace(result.parity, to_loss=replace(result.parity.to_loss, high=8_000))
+    both = comparison(BASELINE, replace(result, parity=wide))
+    assert "reaches a training loss" not in short_report(both)
+    assert "wide reaches a training loss of 2.04" in report(both)
+
+
 def test_what_learns_sooner_is_said_beside_an_arm_that_is_faster() -> None:
     even = pays("reached", 125, 120, 130, gain=0.04)
     good = rated("good", "faster", 1.25, 1.2, 1.3, break_even=even)
