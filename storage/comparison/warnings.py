@@ -20,6 +20,8 @@ from breakeven.storage.statistics.speedups import Ratio
 
 Severity = Literal["serious", "minor"]
 """A serious warning casts doubt on numbers, a minor one explains them."""
+LINE = re.compile(r"(?<=\.py):\d+\b")
+"""The number of a line, behind its file."""
 OUTDATED_NOTE = "in their private pools; see the reserved memory instead."
 """End of a note in journals until version 0.1: the memory needed now includes these pools."""
 LONGEST_NOTE = 300
@@ -125,12 +127,21 @@ class Recorded(ComparisonWarning):
 
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
-        of_runs = [run.workload.get("notes") or [] for run in measured.processes if run.workload]
-        texts = dict.fromkeys(
-            text for notes in of_runs for text in notes if not text.endswith(OUTDATED_NOTE)
-        )
-        for text in texts:
-            is_shared = all(text in notes for notes in of_runs)
+        begun = [run.workload for run in measured.processes if run.workload]
+        # In another revision of a script the same stands at other lines.
+        has_revisions = len({workload.get("code_sha256") for workload in begun}) > 1
+        of_runs = [
+            {
+                LINE.sub("", text) if has_revisions else text: text
+                for text in workload.get("notes") or ()
+            }
+            for workload in begun
+        ]
+        texts = {key: text for notes in reversed(of_runs) for key, text in notes.items()}
+        for key, text in texts.items():
+            if text.endswith(OUTDATED_NOTE):
+                continue
+            is_shared = all(key in notes for notes in of_runs)
             yield cls(
                 severity="minor" if is_shared else "serious", text=printable(text, LONGEST_NOTE)
             )
