@@ -287,11 +287,13 @@ def pythons(environments: Iterable[str]) -> dict[str, str]:
 
 
 def in_each(environments: Iterable[str], arms: Sequence[Arm]) -> list[Arm]:
-    """The arms in every environment: each has a baseline and controls of its own, such as
-    `baseline@torch211`. Without environments, the arms as they are."""
+    """The arms in every environment: of several, each has a baseline and controls of its own, such
+    as `baseline@torch211`. Without environments, the arms as they are."""
     names = list(pythons(environments))
     if not names:
         return [*arms]
+    if len(names) == 1:
+        return [replace(arm, environment=names[0]) for arm in arms]
     return [
         replace(arm, label=f"{arm.label}{ENVIRONMENT_MARK}{name}", environment=name)
         for name in names

@@ -382,8 +382,8 @@ def _check_environments(spec: ExperimentSpec) -> None:
         require(PurePath(python).is_absolute(), "environments", text, rule)
     names, count = pythons(spec.environments), len(spec.environments)
     spec.require("environments", len(names) == count, "must not use a name twice")
-    rule = "can be compared in the scenarios 'train' and 'speed' alone"
-    spec.require("environments", spec.kind.allows_environments, rule)
+    rule = "can be compared in the scenarios 'train' and 'speed' alone; a search may have one"
+    spec.require("environments", count <= spec.kind.max_environments, rule)
     most = spec.kind.max_backends
     rule = f"make more than {most} runs with these backends: each is a process, and all live at "
     rule += "the same time"

@@ -565,7 +565,7 @@ class ExperimentFields(PlaceSpec):
     @property
     def is_until_decided(self) -> bool:
         """Whether measuring ends when it is decided which run is best for the planned steps."""
-        is_one_race = self.schedule == "turns" and not self.environments
+        is_one_race = self.schedule == "turns" and len(self.environments) <= 1
         return self.kind.trains_fully and is_one_race and self.plan.steps is not None
 
     @property

@@ -403,7 +403,7 @@ class Scheduler:
     @property
     def _has_any_loaded(self) -> bool:
         """Whether any run, now or earlier, has loaded the model and the data, or may yet."""
-        if self._experiment.spec.environments:  # One may lack what another one has.
+        if len(self._experiment.spec.environments) > 1:  # One may lack what another one has.
             return True
         is_ready = any(process.is_ready for process in self._processes)
         return is_ready or any(_tells(run, LOADED) for run in self._arms)
@@ -455,7 +455,9 @@ class Scheduler:
         first step: all runs share its model, data and optimizer."""
         if self._arms[run].role != "baseline" or self._why_hopeless is not None:
             return
-        if self._experiment.spec.environments:  # Another environment has a baseline of its own.
+        if (
+            len(self._experiment.spec.environments) > 1
+        ):  # Another environment has a baseline of its own.
             return
         has_failed = state in (RunState.FAILED, RunState.TIMEOUT) and not _tells(run, MEASURED)
         if has_failed or state is RunState.LOST:

@@ -116,8 +116,8 @@ class Scenario:
     compared."""
     allows_scripts = False
     """Whether runs may execute a user's script."""
-    allows_environments = False
-    """Whether runs may execute several Pythons, side by side."""
+    max_environments = 0
+    """Most Pythons that runs may execute, side by side."""
     allows_arms = False
     """Whether arms with names may be compared, and the baseline may differ from the command."""
     allows_larger_batches = False

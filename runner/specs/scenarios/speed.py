@@ -13,7 +13,7 @@ class Speed(Scenario):
     cycles_batches = True
     ends_by_width = True
     draws_freely = True
-    allows_environments = True
+    max_environments = 100
     form_fields = (
         ("speed.part", "speed.batches", "speed.warm_up_blocks"),
         ("speed.target_width", "speed.min_rounds", "speed.repeats"),

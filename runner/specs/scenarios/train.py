@@ -12,7 +12,7 @@ class Train(Scenario):
     text = "whole trainings that take turns."
     trains_fully = True
     allows_scripts = True
-    allows_environments = True
+    max_environments = 100
     allows_arms = True
     allows_larger_batches = True
 

@@ -3,7 +3,7 @@ from the beginning afterwards."""
 
 from collections.abc import Iterator, Sequence
 
-from breakeven.runner.specs.arms import Arm, expanded
+from breakeven.runner.specs.arms import Arm, expanded, in_each
 from breakeven.runner.specs.named_arms import compared_arms
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 
@@ -20,6 +20,7 @@ class Tune(Scenario):
     draws_freely = True
     allows_scripts = True
     allows_larger_batches = True
+    max_environments = 1
     is_in_form = False
     max_backends = 1000
     why_max_backends = "a search tries a few of them"
@@ -34,10 +35,10 @@ class Tune(Scenario):
 
     def runs(self, spec: ScenarioFields) -> Iterator[tuple[str, Arm]]:
         """Without backends: the supervisor starts them when it has chosen them."""
-        return expanded(self.baselines(spec), 1)
+        return expanded(in_each(spec.environments, self.baselines(spec)), 1)
 
     def candidates(self, spec: ScenarioFields) -> Sequence[Arm]:
-        return compared_arms(spec)
+        return in_each(spec.environments, compared_arms(spec))
 
     def check_rules(self, spec: ScenarioFields, compiled: Sequence[Arm]) -> None:
         rule = "must be 'turns' for a search: candidates take turns with the best so far"

@@ -179,7 +179,7 @@ def test_environments_are_made_kept_listed_and_removed(
 
     experiment = submit(data_dir, ExperimentSpec(name="x", environments=(text,)))
     assert main(["data", "clean", "--environments", "tiny", folder]) == 2
-    assert f"{experiment}.baseline@tiny has not ended and needs it" in capfd.readouterr().err
+    assert f"{experiment}.baseline has not ended and needs it" in capfd.readouterr().err
     shutil.rmtree(data_dir.runs)
     assert main(["data", "clean", "--environments", "tiny", folder]) == 0
     assert uv_environments(data_dir) == [] and not Path(python).exists()
