@@ -1,7 +1,6 @@
 """Serves the dashboard: `python serve.py`, or `make run`.
 
-Serves only this machine, unless `BREAKEVEN_HOST` names another address to listen on: README,
-Safety.
+Serves only this machine, unless `BREAKEVEN_HOST` names another address (docs/operating.md).
 """
 
 import asyncio

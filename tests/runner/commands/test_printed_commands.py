@@ -181,6 +181,17 @@ def test_reading_commands_of_documents_run_on_the_recorded_examples(
     assert len(ran) >= 8 and "breakeven list bert h100 --tag paper 'speedup>1.2'" in ran
 
 
+@pytest.mark.heavy  # judges a recorded example
+def test_the_readme_shows_what_its_command_prints(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BREAKEVEN_DATA", str(data_dir.path))
+    (block,) = re.findall(r"```console\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(), re.S)
+    command, _, output = block.partition("\n")
+    assert stored.main(shlex.split(command.removeprefix("$ breakeven "))) == 0
+    assert capsys.readouterr().out.startswith(output)
+
+
 @pytest.mark.parametrize(
     "command",
     [
