@@ -1,7 +1,7 @@
 """The rule by which another training is called as good, better or worse than equal trainings.
 
 `storage.statistics.as_good` measures the difference and its interval. `runner.open_outcomes`
-estimates both from the journals, to see whether more controls may decide (docs/metrics.md#outcome).
+estimates both from the journals, to see whether more controls may decide (docs/parity.md#outcome).
 """
 
 import math

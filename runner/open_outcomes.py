@@ -1,7 +1,7 @@
 """Decides from the journals whether an outcome needs another control, once all runs have finished.
 
 An arm that changes the mathematics is judged by what it has learned at the end, against the spread
-of equal trainings (`storage/statistics/as_good.py`, docs/metrics.md#outcome). One control shows
+of equal trainings (`storage/statistics/as_good.py`, docs/parity.md#outcome). One control shows
 little of this spread. And because equal trainings may end in one of several states, an arm is only
 called worse if none of several controls ends like it: with six, chance does this to less than 5 %
 of such trainings, whatever the share p of the worse state, as (1 - p)^7 p is at most 4.9 %.

@@ -2,7 +2,7 @@
 
 No band can judge the losses of a backend that draws its own random numbers. Three checks replace
 it: single steps of a rehearsal without dropout, the draws of each dropout, and many draws of a step
-from one state (docs/metrics.md; the measurements are in docs/decisions.md).
+from one state (docs/parity.md; the measurements are in docs/decisions.md).
 
 For a script it first finds whether the runs computed with the same samples, and why they diverged.
 """

@@ -3,7 +3,7 @@
 Parity calls a training broken only if rounding, chance and other data cannot explain it. A backend
 is recommended only if it does not end worse either. Worse is a difference above all three of these:
 noise of the losses, the spread of equal trainings, and a share of what was learned
-(docs/metrics.md).
+(docs/parity.md).
 """
 
 import math

@@ -3,7 +3,7 @@
 An arm that changes the mathematics, as another precision or larger batches do, cannot have the
 baseline's losses. Its outcome is compared instead, after as many samples: the last evaluation, or
 the loss at the end. The interval of the difference comes from the spread of equal trainings, as in
-`storage.statistics.outcomes`; the margin was declared before (docs/metrics.md).
+`storage.statistics.outcomes`; the margin was declared before (docs/parity.md).
 """
 
 import math

@@ -4,7 +4,7 @@ It finds faults after rounding has driven the runs so far apart that single loss
 
 Baseline, controls and a correct backend are equal trainings: draws from the same distribution. A
 backend differs if its distance to their mean exceeds a prediction interval, or all that was learned
-(docs/metrics.md; the measurements behind the constants are in docs/decisions.md).
+(docs/parity.md; the measurements behind the constants are in docs/decisions.md).
 
 It also measures whether and how much a training learned; without learning, agreement proves
 nothing. `loss_excess` is the check of PyTorch's benchmarks/dynamo/training_loss.py, corrected. It

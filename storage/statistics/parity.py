@@ -2,7 +2,7 @@
 
 Single losses must lie in a band. Controls, baselines from minimally changed weights, show how far
 rounding alone drives losses apart; a backend within a multiple of that distance computes the same
-(docs/metrics.md; measurements behind the constants: docs/decisions.md). After rounding has driven
+(docs/parity.md; measurements behind the constants: docs/decisions.md). After rounding has driven
 equal trainings apart, `storage.statistics.outcomes` compares windows and evaluations. The verdict
 follows from both; `storage.words.parity` has its texts.
 
@@ -438,7 +438,7 @@ ANSWER_FIGURES = [
 ]
 LOSS_TOLERANCES: dict[Precision, float] = {
     # The tolerances of PyTorch's own benchmarks for inference, wider where rounding is coarser; for
-    # the reasons see docs/metrics.md.
+    # the reasons see docs/parity.md.
     "float32": 1e-3,
     "tf32": 4e-3,
     "fp16": 4e-3,

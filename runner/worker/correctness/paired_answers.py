@@ -2,7 +2,7 @@
 
 Both see the same samples, so answers may differ only by rounding. A third pass measures the effect
 of rounding: each of its operations rounds differently, as another correct compiler's might
-(docs/metrics.md, `answers`). It neither changes the model nor draws the model's random numbers.
+(docs/parity.md, Answers). It neither changes the model nor draws the model's random numbers.
 """
 
 import math
