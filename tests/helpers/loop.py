@@ -13,6 +13,7 @@ from unittest import mock
 import torch
 from torch._dynamo.callback import callback_handler
 from torch._dynamo.utils import clear_compilation_metrics
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.events import read_events
@@ -27,6 +28,7 @@ from breakeven.runner.specs.experiment import (
 )
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.transformers_models import BUILTIN_CONFIGURATIONS
+from breakeven.runner.worker.script.starting_again import HOOKS
 from breakeven.runner.worker.session import run_session
 from breakeven.runner.worker.turn_source import Turns
 
@@ -62,6 +64,12 @@ def torch_afresh() -> Iterator[None]:
     with mock.patch.dict(BUILTIN_CONFIGURATIONS, SMALLER), allowed, loaded_set_aside():
         yield
     torch.set_num_threads(before)
+    # A script may leave what only the end of its process takes away.
+    torch.set_default_dtype(torch.float32)
+    for hooks in HOOKS:
+        hooks.clear()
+    while _get_current_dispatch_mode() is not None:
+        _pop_mode()
 
 
 @contextmanager

@@ -408,6 +408,7 @@ def speedup_matrix(outcomes: Sequence[Outcome]) -> BackendMatrix:
             if outcome.status not in (None, PASS)
             else outcome.speed_verdict,
             "parity": None,
+            "is_wrong": False,
             "state": outcome.speed_failure or ("finished" if outcome.is_over else "still to come"),
             "experiment_id": outcome.experiments.get("speed"),
         }
