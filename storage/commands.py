@@ -12,7 +12,7 @@ from breakeven.runner.arguments.conditions import Condition, check_gate
 from breakeven.runner.arguments.filters import read_filter
 from breakeven.runner.arguments.lengths import Length
 from breakeven.runner.disk_space import lacks_room
-from breakeven.runner.experiments.added_rounds import instead_of_rounds, why_no_rounds
+from breakeven.runner.experiments.continuing import instead_of_continuing, why_not_continued
 from breakeven.runner.experiments.families import accept
 from breakeven.runner.project import PACKAGE, PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
@@ -156,7 +156,7 @@ def print_comparison(store: Store, options: argparse.Namespace) -> int:
     steps = [
         wrapped(causes_report(causes)),
         _investigate_lines(store, comparison),
-        _rounds_line(comparison, store.data_dir),
+        _continue_line(comparison, planned, store.data_dir),
         _use_lines(planned, comparison, store),
     ]
     answer, in_words = str(answer_words(planned)), report if options.wide else short_report
@@ -273,16 +273,18 @@ def _further(comparison: Comparison, data_dir: DataDir) -> str:
     )
 
 
-def _rounds_line(comparison: Comparison, data_dir: DataDir) -> str:
-    """The command that adds rounds, if a speed is unsure, or why rounds cannot be added."""
+def _continue_line(comparison: Comparison, planned: Plan, data_dir: DataDir) -> str:
+    """The command that times it further, if that may decide the plan, or why it cannot be."""
     run = data_dir.run_dir(comparison.results[0].run_id)
-    if not (comparison.unsure or comparison.lacks_turns) or not run.spec_file.exists():
+    may_decide = planned.is_open and (comparison.unsure or comparison.lacks_turns)
+    if not may_decide or not run.spec_file.exists():
         return ""
-    if why := why_no_rounds(comparison.spec):
-        return wrapped(f"no rounds can be added: {why}. {instead_of_rounds(comparison.spec, run)}.")
-    return (
-        f"to time it further: breakeven resume {comparison.experiment_id} --rounds{data_dir.option}"
-    )
+    if why := why_not_continued(comparison.spec):
+        instead = instead_of_continuing(comparison.spec, run)
+        return wrapped(f"it cannot be continued: {why}. {instead}.")
+    length = f" --plan '{planned.num_steps} steps'" if planned.num_steps else ""
+    more = f"{comparison.experiment_id} --budget 10m{length}{data_dir.option}"
+    return f"to time it further: breakeven resume {more}"
 
 
 def _use_lines(planned: Plan, comparison: Comparison, store: Store) -> str:

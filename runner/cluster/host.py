@@ -37,7 +37,7 @@ KEPT_AT_HOME = (
     "cancel",
     "labels.json",
     "devices.json",
-    "rounds.json",
+    "plan.json",
     "attempts",
 )
 """Files that are written at home."""

@@ -32,7 +32,7 @@ COMMANDS = {
     },
     "wait in the queue": {
         "queue": "add experiments, start, order, hold, pause and cancel them",
-        "resume": "continue stopped runs from their checkpoints, or add rounds",
+        "resume": "continue stopped runs, or time an undecided experiment further",
     },
     "maintain": {
         "data": "label, delete, restore, clean and import experiments",

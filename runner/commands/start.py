@@ -14,9 +14,7 @@ from breakeven.runner.arguments.lengths import Length, add_plan, read_budget, st
 from breakeven.runner.arguments.options import (
     add_script_options,
     add_spec_options,
-    arguments_of,
     checked,
-    help_of,
     read_script,
     read_spec,
 )
@@ -31,7 +29,7 @@ from breakeven.runner.checks.refused_experiments import check
 from breakeven.runner.commands.entry import JUDGED, TEXTS, Add, add_outputs, tell
 from breakeven.runner.commands.waiting import Storage, follow, run_through
 from breakeven.runner.errors import InvalidSpec, RunnerError
-from breakeven.runner.experiments.added_rounds import add_rounds, compared_backends
+from breakeven.runner.experiments.continuing import continue_experiment, plan_of
 from breakeven.runner.experiments.queue import (
     Experiment,
     ensure_supervisor,
@@ -48,8 +46,7 @@ from breakeven.runner.protocol.run_dir import moved_spec
 from breakeven.runner.protocol.run_progress import RunProgress
 from breakeven.runner.specs.arms import pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.fields import fields_of
-from breakeven.runner.specs.scenario_fields import AddedRounds, PlanSpec
+from breakeven.runner.specs.scenario_fields import PlanSpec
 from breakeven.runner.supervision.supervisor import LINGER_SECONDS
 from breakeven.runner.texts import duration
 
@@ -76,13 +73,10 @@ def add_start_commands(add: Add) -> None:
     text = "how several devices work together from here on"
     go_on.add_argument("--parallel", choices=("ddp", "fsdp", "dp"), help=text)
     go_on.add_argument("experiment", metavar="EXPERIMENT", help="its id, as in `list`")
-    text = "measure more rounds of a finished experiment with an inconclusive verdict"
-    go_on.add_argument("--rounds", action="store_true", help=text)
-    rounds = go_on.add_argument_group("with --rounds")
-    text = "labels of the backends to time, as in the table (default: all)"
-    rounds.add_argument("--backends", metavar="LABEL,...", help=text)
-    for field in fields_of(AddedRounds):
-        rounds.add_argument(field.flag, dest=field.name, help=help_of(field), **arguments_of(field))
+    text = "time a finished experiment that is undecided further: until it is decided, or for so "
+    text += "long, such as 10m"
+    add_plan(go_on)
+    go_on.add_argument("--budget", type=checked(read_budget), metavar="TIME", help=text)
     for command in (script, compare, go_on):
         add_allow_code(command)
 
@@ -157,8 +151,12 @@ def judge(storage: Storage, experiment_id: str, options: argparse.Namespace) -> 
 def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
     experiment = find_experiment(data_dir, options.experiment)
     allow_code_again(data_dir, options, [experiment.spec])
-    if options.rounds:
-        return _add_rounds(data_dir, experiment, options)
+    if options.budget is not None:
+        if options.device or options.parallel:
+            raise RunnerError("--budget times an experiment further on the devices that it had")
+        return _continue(data_dir, experiment, options)
+    if options.plan is not None:
+        raise RunnerError("--plan needs --budget, the time for which to continue, such as 10m")
     on = None
     if options.device or options.parallel:
         on = moved_spec(
@@ -179,19 +177,18 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_rounds(data_dir: DataDir, experiment: Experiment, options: argparse.Namespace) -> int:
-    backends = compared_backends(experiment.spec)
-    chosen = options.backends.split(",") if options.backends else backends
-    unknown = sorted(set(chosen).difference(backends))
-    if unknown:
-        known = ", ".join(backends)
-        raise InvalidSpec("--backends", unknown[0], f"is not a backend of the experiment: {known}")
-    given = {field.name: getattr(options, field.name) for field in fields_of(AddedRounds)}
-    rounds = {name: value for name, value in given.items() if value is not None}
-    add_rounds(experiment, chosen, AddedRounds(**rounds))
+def _continue(data_dir: DataDir, experiment: Experiment, options: argparse.Namespace) -> int:
+    length: Length | None = options.plan
+    steps = None if length is None else steps_in(experiment.spec, length)
+    if length is not None and steps is None:
+        why = "is not known in steps here: write '20000 steps'"
+        raise InvalidSpec("--plan", f"{length.amount:g} {length.unit}", why)
+    plan = plan_of(experiment, options.budget, steps)
+    continue_experiment(experiment, plan)
+    tell(planned_words(plan))
     storage = Storage(data_dir)
     follow(data_dir, experiment, storage)
-    return storage.run("show", [JUDGED, experiment.experiment_id])
+    return storage.run("show", [JUDGED, experiment.experiment_id, f"--plan={plan.steps} steps"])
 
 
 def read_work(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:

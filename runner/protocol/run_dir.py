@@ -8,8 +8,8 @@
     cancel         marker: request to stop   the dashboard or the command line
     devices.json   its devices, if it        the resuming process
                    resumes on others
-    rounds.json    request for further       the process that adds rounds to a
-                   rounds                    finished run
+    plan.json      request to time it        the process that continues a
+                   further                   finished run
     unchecked      marker: check this with   the submitter, in the folder of the
                    torch first               baseline
     unconfirmed    marker: the training      the supervisor, in the folder of the
@@ -88,7 +88,7 @@ class RunDir:
     output_file = _inside("output.log")
     cancel_file = _inside("cancel")
     devices_file = _inside("devices.json")
-    rounds_file = _inside("rounds.json")
+    plan_file = _inside("plan.json")
     unchecked_file = _inside("unchecked")
     unconfirmed_file = _inside("unconfirmed")
     exit_file = _inside("exit.json")
@@ -268,15 +268,15 @@ class RunDir:
         return spans
 
     @property
-    def adds_rounds(self) -> bool:
-        """Whether the run has trained to its end, so that its process only adds rounds: the script
-        runs again in it, or an earlier attempt finished. A finished run that restarts no longer has
-        a request for rounds."""
+    def only_times(self) -> bool:
+        """Whether the run has trained to its end, so that its process only times more steps: the
+        script runs again in it, or an earlier attempt finished. A finished run that restarts no
+        longer has a request to continue."""
         with suppress(InvalidRunFolder):
             starts = (event for event in each_event(self.events_file) if event["kind"] == "resumed")
             if any(event.get("file") is None and event.get("step") for event in starts):
                 return True
-        if not os.path.lexists(self.rounds_file):
+        if not os.path.lexists(self.plan_file):
             return False
         for aside in self.attempts.glob("*"):
             with suppress(InvalidRunFolder):
@@ -313,7 +313,7 @@ class RunDir:
             self.artifacts,
             self.events_file,
             self.devices_file,
-            self.rounds_file,
+            self.plan_file,
         )
 
     def _put_aside(self, *files: Path) -> None:
@@ -370,7 +370,7 @@ class RunDir:
             return RunStatus(state=RunState.LOST, reason=LINKED)
         if claim is None:
             state = RunState.CANCELLED if self.cancel_requested else RunState.QUEUED
-            if state is RunState.CANCELLED and self.adds_rounds:
+            if state is RunState.CANCELLED and self.only_times:
                 state = RunState.FINISHED
             return RunStatus(state=state, reason=self._lacks_room("begin", state))
         if not claim.is_from_this_host:

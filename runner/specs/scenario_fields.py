@@ -189,37 +189,6 @@ class SpeedSpec(Spec, path="speed."):
         return self.warm_up_blocks + self.max_rounds
 
 
-@dataclass(frozen=True, kw_only=True)
-class AddedRounds(Spec, path="rounds."):
-    """How many rounds are added to a finished experiment."""
-
-    processes: Annotated[
-        int,
-        Bounds(1, MAX_REPEATS, "each compiles everything again"),
-        Prompt(
-            help="How often each run starts again, one process after the other. Processes of "
-            "the same program differ in speed; rounds within one process cannot show by "
-            "how much."
-        ),
-    ] = 3
-    target_width: Annotated[
-        float,
-        Bounds(0, 1, WIDER_TELLS_NOTHING, above=True),
-        Prompt(
-            help="A process ends once the intervals from its own rounds are all narrower than "
-            "this share."
-        ),
-    ] = 0.02
-    max_seconds: Annotated[
-        float, WEEK, Prompt(help="Largest total time of the steps of all runs and processes.")
-    ] = 600.0
-
-    @property
-    def max_seconds_each(self) -> float:
-        """Limit for one process of every run."""
-        return self.max_seconds / self.processes
-
-
 MAX_PLANNED_STEPS = 1_000_000_000
 Whole = Literal["auto", "full"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.experiments.added_rounds import NOT_ADDED
+from breakeven.runner.experiments.continuing import NOT_CONTINUED
 from breakeven.runner.files import NO_ROOM
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import memory_bytes
@@ -123,8 +123,8 @@ class ExitRecords:
         ended = Exit.now(state, reason, returncode)
         if is_full or returncode == WorkerExit.DISK_FULL:
             ended = _as_requested(run, ended)
-        if ended.state is not RunState.FINISHED and run.adds_rounds:
-            reason = f"{NOT_ADDED}: {ended.reason}"
+        if ended.state is not RunState.FINISHED and run.only_times:
+            reason = f"{NOT_CONTINUED}: {ended.reason}"
             ended = replace(ended, state=RunState.FINISHED, reason=reason)
         run.drop_leftovers()
         say(f"{run.run_id}: {ended.state}, {ended.reason}")

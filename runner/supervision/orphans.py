@@ -3,8 +3,8 @@
 If a supervisor dies, its runs die. Runs that took turns resume together from their checkpoints. If
 one of them has no checkpoint, all restart, so that each round has runs of the same attempt only.
 After one run has finished, no other restarts, since its later rounds would have no counterpart. A
-run that only adds rounds keeps its records and remains finished. After five attempts the runs are
-lost; the scheduler ends an experiment whose baseline is lost.
+run that is only timed further keeps its records and remains finished. After five attempts the runs
+are lost; the scheduler ends an experiment whose baseline is lost.
 """
 
 from breakeven.runner.errors import RunnerError
@@ -59,7 +59,7 @@ def _close_group(left: Left, exits: ExitRecords) -> None:
     is_last = any(run.attempt >= MAX_ATTEMPTS for run in orphans)
     can_resume = all(run.has_checkpoint for run in left if not run.cancel_requested)
     may_begin_anew = not _has_finished_fellow(*next(iter(left.items())))
-    may_begin_anew &= not any(run.adds_rounds for run in left)
+    may_begin_anew &= not any(run.only_times for run in left)
     for run in orphans:
         try:
             # The caches that a cold run left for a warm run were removed with its process.
@@ -69,7 +69,7 @@ def _close_group(left: Left, exits: ExitRecords) -> None:
             elif is_last:
                 why = f"{VANISHED}, after {MAX_ATTEMPTS} attempts"
                 exits.write(run, RunState.LOST, why, None)
-            elif run.adds_rounds:
+            elif run.only_times:
                 exits.write(run, RunState.LOST, VANISHED, None)
             elif run.has_checkpoint and (can_resume or not may_begin_anew):
                 say(f"{run.run_id}: lost; it will go on from its latest checkpoint")

@@ -8,15 +8,16 @@ beyond, or within, the noise floor that the controls show.
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from breakeven.runner.experiments.added_rounds import why_no_rounds
+from breakeven.runner.experiments.continuing import why_no_rounds
 from breakeven.runner.protocol.endings import Cause, Ending
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenario_fields import MIN_ROUNDS
+from breakeven.runner.specs.scenario_fields import MIN_ROUNDS, PlanSpec
 from breakeven.runner.supervision.decision import Decision
 from breakeven.runner.supervision.racer import Racer, step_ratios
 from breakeven.runner.supervision.ranking import MIN_GAIN, Ranking
@@ -38,19 +39,29 @@ LEAST_BUDGET, MOST_BUDGET = 120.0, 900.0
 class PlanWatch:
     """Feeds a rule with the journals of the runs of an experiment."""
 
-    def __init__(self, spec: ExperimentSpec, runs: Mapping[RunDir, Arm]) -> None:
-        """`runs`: includes the ended runs of a resumed experiment."""
-        self._rule, self._tails = PlanRule(spec), JournalTails()
+    def __init__(
+        self, spec: ExperimentSpec, runs: Mapping[RunDir, Arm], further: PlanSpec | None = None
+    ) -> None:
+        """`runs`: includes the ended runs of a resumed experiment. `further`: the plan by which
+        finished runs are timed further, whose budget is for what follows."""
+        self._rule = PlanRule(spec if further is None else replace(spec, plan=further))
+        self._tails = JournalTails()
         self._labels = {run: arm.label for run, arm in runs.items() if arm in spec.arms}
+        if further is not None:
+            self._read()
+            self._rule.training_is_over()
 
     def decide(self, living: Sequence[str]) -> Decision:
         """The decision from the rounds so far."""
+        self._read()
+        return self._rule.decide(living)
+
+    def _read(self) -> None:
         for run, label in self._labels.items():
             for event in self._tails.read(run):
                 # Damaged events are ignored.
                 with suppress(KeyError, TypeError, ValueError):
                     self._rule.take(label, event)
-        return self._rule.decide(living)
 
 
 class PlanRule:
@@ -71,6 +82,12 @@ class PlanRule:
         """Labels of the runs that have completed a block since they started."""
         self._dropped: dict[str, Ending] = {}
         self._over: Ending | None = None
+        self._seconds_before: float | None = None
+        """Seconds of the finished training, if only more rounds are measured."""
+
+    def training_is_over(self) -> None:
+        """From here on finished runs are timed further, with a budget of their own."""
+        self._seconds_before = self._ranking.seconds
 
     def take(self, label: str, event: Mapping[str, Any]) -> None:
         """Records an event of a run. Its first block, and the first of a script that starts again,
@@ -146,7 +163,7 @@ class PlanRule:
         settled = [self._how_settled(best, rival, floor) for rival in left if rival is not best]
         if all(settled):
             return self._ending("alike" if "alike" in settled else "decided", best)
-        if self._ranking.seconds >= self.budget:
+        if self._ranking.seconds - (self._seconds_before or 0.0) >= self.budget:
             return self._ending("seconds")
         return None
 
@@ -188,6 +205,8 @@ class PlanRule:
 
     def _trains_on(self, left: Sequence[Racer]) -> bool:
         """Whether the training goes on to its end although the speed may be decided."""
+        if self._seconds_before is not None:
+            return False
         steps = self._num_steps - self._ranking.baseline.steps_done
         if self._plan.parity == "full" or any(racer.label in self._by_outcome for racer in left):
             # A script of unknown length ends by itself.

@@ -38,7 +38,10 @@ class Racer:
     again_seconds: float = 0.0
     """Seconds of starting again and of compiling since."""
     again_since: float | None = None
-    """When it last began to start again; None once it has."""
+    """When it last began to start again; None once it has, and in a new process, which loads beside
+    others."""
+    has_just_loaded: bool = False
+    """Whether its process has no block yet."""
     steps_done: int = 0
     num_steps: int = 0
     """Steps of its whole training; 0 if unknown."""
@@ -74,12 +77,14 @@ class Racer:
                 self.precision = event["precision"]
         elif event["kind"] == "environment":
             self.device_bytes = event.get("gpu_memory_bytes")
+            self.has_just_loaded = True
         elif event["kind"] == "block":
             self._take_block(event)
         elif event["kind"] == "resumed":
             self.steps_done = int(event["step"])
             self.has_started_again = event.get("file") is None and self.steps_done > 0
-            self.again_since = float(event["time"]) if self.has_started_again else None
+            restarts = self.has_started_again and not self.has_just_loaded
+            self.again_since = float(event["time"]) if restarts else None
         elif event["kind"] == "phase" and event["phase"] == "waiting" and self.again_since:
             self.again_seconds += max(0.0, float(event["time"]) - self.again_since)
             self.again_since = None
@@ -91,7 +96,7 @@ class Racer:
         steps = int(event["num_steps"]) * self.arm.batch_times
         if not (0 < seconds < math.inf and steps > 0):
             return
-        self.has_trained = True
+        self.has_trained, self.has_just_loaded = True, False
         end = int(event.get("first_step", 0)) + int(event["num_steps"])
         self.steps_done = max(self.steps_done, end)
         self.memory_bytes = max(self.memory_bytes, event.get("reserved_memory_bytes") or 0)

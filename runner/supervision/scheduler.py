@@ -22,7 +22,7 @@ from breakeven.runner.checks.allowed_code import check_variables
 from breakeven.runner.checks.environments import check_allowed
 from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.experiments.added_rounds import begin_next_process, rounds_to_add
+from breakeven.runner.experiments.continuing import plan_to_continue
 from breakeven.runner.experiments.queue import Experiment, add_run, check_membership, submit
 from breakeven.runner.logs import log
 from breakeven.runner.machine.cpus import cpu_allowance
@@ -53,7 +53,7 @@ from breakeven.runner.texts import printable
 TICK_SECONDS = 0.25
 """Interval of the checks of cancel markers and time limits while nothing else happens."""
 PATIENCE_SECONDS = 5.0
-"""How long to wait for a baseline to which rounds are added."""
+"""How long to wait for the baseline of an experiment that is continued."""
 MAX_ROUND = 2**40
 """No run has so many rounds; larger numbers in a journal are ignored."""
 MEASURED = ("step", "block", "accuracy")
@@ -135,7 +135,6 @@ class Scheduler:
                 tried.update(runs)
                 if self._why_over is None:
                     self._run_group(runs)
-                    tried.difference_update(begin_next_process(runs))
                 else:
                     for run in runs:
                         self._exits.write(run, RunState.CANCELLED, self._why_over, None)
@@ -190,12 +189,12 @@ class Scheduler:
         return list(groups.values())
 
     def _next_group(self, tried: Collection[RunDir]) -> list[RunDir] | None:
-        """The next group of runs. A user's request for more rounds queues the baseline last: this
-        waits for the baseline, because the other runs are compared with it."""
+        """The next group of runs. A user who continues an experiment queues the baseline
+        last: this waits for it, because the other runs are compared with it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             runs = next((group for group in self._groups() if not set(tried) & set(group)), None)
-            if runs is None or not runs[0].adds_rounds or time.monotonic() > deadline:
+            if runs is None or not runs[0].only_times or time.monotonic() > deadline:
                 return runs
             if any(self._arms[run].role == "baseline" for run in runs):
                 return runs
@@ -212,6 +211,8 @@ class Scheduler:
         decision = Decision()
         if decider is not None and self._search is None:
             decision = decider.decide(self._labels(runs))
+        if runs[0].only_times:
+            self._end_decided(decision)
         while self._processes or self._pending:
             if self._pending:
                 self._pass_first_turns(round_number, decision)
@@ -227,11 +228,20 @@ class Scheduler:
             round_number += 1
             self._pending += [self._join(candidate) for candidate in decision.joining]
 
+    def _end_decided(self, decision: Decision) -> None:
+        """Ends pending runs that are timed no further, because it is decided already."""
+        for run in list(self._pending):
+            if ending := decision.ending(self._arms[run].label):
+                self._pending.remove(run)
+                self._exits.write(run, RunState.CANCELLED, ending.reason, None)
+
     def _make_decider(self, runs: Sequence[RunDir]) -> Decider | None:
         """Who decides when a group ends; None if each run ends by itself."""
-        spec, added = self._experiment.spec, rounds_to_add(runs[0])
-        if spec.kind.ends_by_width or added is not None:
-            return JournalWatch(spec, {run: self._arms[run] for run in runs}, added)
+        spec, further = self._experiment.spec, plan_to_continue(runs[0])
+        if further is not None:
+            return PlanWatch(spec, self._arms, further)
+        if spec.kind.ends_by_width:
+            return JournalWatch(spec, {run: self._arms[run] for run in runs})
         # Without the baseline, as a control that is added later, a run trains to its end.
         if spec.is_until_decided and any(self._arms[run].role == "baseline" for run in runs):
             return PlanWatch(spec, self._arms)
@@ -393,7 +403,7 @@ class Scheduler:
         """Why a run that just failed can work only while no other run is alive; None if it did not
         fail for that, or was alone."""
         others = self._processes or self._pending
-        if not others or run.adds_rounds or self._search is not None:
+        if not others or run.only_times or self._search is not None:
             return None
         if state is RunState.OUT_OF_MEMORY:
             return None if lacks_memory_alone(run) else ALONE["memory"]

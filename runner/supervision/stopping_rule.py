@@ -9,7 +9,6 @@ docs/decisions.md has the measurements behind this rule.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from statistics import median
@@ -21,7 +20,6 @@ from breakeven.runner.protocol.events import JournalPosition, read_events
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arms import Arm, Role
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
-from breakeven.runner.specs.scenario_fields import MIN_ROUNDS, AddedRounds
 from breakeven.runner.supervision.decision import Decision
 
 LOOK_GROWTH = 1.2
@@ -40,12 +38,11 @@ class StoppingRule:
         speed: SpeedSpec,
         roles: Mapping[str, Role],
         max_seconds: float,
-        least_rounds: int = 0,
         environments: Mapping[str, str | None] | None = None,
     ) -> None:
-        """`roles`: role of each run that is alive at the same time, by label. `least_rounds`:
-        rounds to measure even if `max_seconds` is exceeded. `environments`: that of each run, by
-        label, which has a baseline of its own; None if there is one for all."""
+        """`roles`: role of each run that is alive at the same time, by label.
+        `environments`: that of each run, by label, which has a baseline of its own; None if there
+        is one for all."""
         self._speed = speed
         self._roles = roles
         environments = environments or {}
@@ -61,7 +58,6 @@ class StoppingRule:
         """The baseline that each run is compared with; a further environment's baseline with that
         of the first one."""
         self._max_seconds = max_seconds
-        self._least_rounds = least_rounds
         self._blocks: dict[str, dict[int, float]] = {label: {} for label in roles}
         self._seconds = 0.0
         self._next_look = speed.min_rounds
@@ -79,7 +75,7 @@ class StoppingRule:
         num_rounds = len(set().union(*self._blocks.values()))
         if num_rounds + 1 >= self._speed.max_rounds:
             return self._spent("rounds", self._speed.max_rounds, compared)
-        if self._seconds >= self._max_seconds and num_rounds >= self._least_rounds:
+        if self._seconds >= self._max_seconds:
             return self._spent("seconds", self._max_seconds, compared)
         if num_rounds < self._next_look:
             return None
@@ -138,29 +134,14 @@ class JournalTails:
 class JournalWatch:
     """Feeds a stopping rule with the recorded blocks of the runs of one repeat."""
 
-    def __init__(
-        self, spec: ExperimentSpec, runs: Mapping[RunDir, Arm], added: AddedRounds | None = None
-    ) -> None:
-        """`runs`: the runs that are alive at the same time; they get their share of the budget.
-        `added`: the request for further rounds of finished runs; their earlier blocks do not
-        count."""
+    def __init__(self, spec: ExperimentSpec, runs: Mapping[RunDir, Arm]) -> None:
+        """`runs`: the runs that are alive at the same time; they get their share of the budget."""
         self._labels = {run: arm.label for run, arm in runs.items()}
         self._tails = JournalTails()
         roles = {arm.label: arm.role for arm in runs.values()}
-        environments = spec.environment_by_label
-        if added is not None:
-            speed = replace(spec.speed, target_width=added.target_width)
-            # Fewer rounds of a process give no interval, and the first round is not steady.
-            self._rule = StoppingRule(
-                speed, roles, added.max_seconds_each, MIN_ROUNDS, environments
-            )
-            for run in runs:
-                self._tails.read(run)
-            return
         share = len(runs) * spec.speed.repeats / len(spec.arms)
-        self._rule = StoppingRule(
-            spec.speed, roles, share * spec.speed.max_seconds, environments=environments
-        )
+        seconds = share * spec.speed.max_seconds
+        self._rule = StoppingRule(spec.speed, roles, seconds, spec.environment_by_label)
 
     def decide(self, living: Sequence[str]) -> Decision:
         """Whether the next round is the last one."""

@@ -240,15 +240,15 @@ class RunContext:
         return self.spec.work
 
     @cached_property
-    def adds_rounds(self) -> bool:
+    def only_times(self) -> bool:
         """Whether the run has trained to its end and only times more steps."""
-        return self.earlier_times > 0 or self.run.adds_rounds
+        return self.earlier_times > 0 or self.run.only_times
 
     @property
     def workplace(self) -> Path:
         """The working folder of a script. It starts again in another one, which goes with the
         compile caches: the files of the finished training stay as they are."""
-        return self.run.compile_cache / "work" if self.adds_rounds else self.run.workplace
+        return self.run.compile_cache / "work" if self.only_times else self.run.workplace
 
     @property
     def arm(self) -> Arm:

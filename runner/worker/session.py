@@ -15,7 +15,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from breakeven.runner.experiments.added_rounds import require_same_work
+from breakeven.runner.experiments.continuing import require_same_work, steps_measured
 from breakeven.runner.machine.capabilities import PLUGINS, PROVIDERS, installed_version
 from breakeven.runner.machine.cpus import cpu_allowance, explain_threads
 from breakeven.runner.machine.placement import given_devices
@@ -75,9 +75,11 @@ def run_session(
     workload = load_workload(experiment)
     workload.model.to(device.torch_device)
     log.append("workload", **describe_workload(spec, workload, device.torch_device))
-    if context.adds_rounds and group.rank == 0:
-        log.flush()
-        require_same_work(run)
+    if context.only_times:
+        if group.rank == 0:
+            log.flush()
+            require_same_work(run)
+        log.append("resumed", step=steps_measured(run), attempt=run.attempt)
     if spec.arm.perturbation:
         seed = experiment.training.seed + spec.arm.perturbation_seed
         perturb(workload.model, spec.arm.perturbation, seed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from breakeven.runner.experiments.added_rounds import why_no_rounds
+from breakeven.runner.experiments.continuing import why_no_rounds
 from breakeven.runner.judged_outcome import Outcome
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK

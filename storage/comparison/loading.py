@@ -128,8 +128,8 @@ def losses_by_run(frame: pd.DataFrame) -> Callable[[str], pd.Series]:
 
 def _journal(run: Mapping[Any, Any], resumptions: Sequence[Mapping[Any, Any]]) -> Journal:
     return Journal(
-        resumed_at=tuple(row["step"] for row in resumptions if not row["adds_rounds"]),
-        added_at=tuple(row["step"] for row in resumptions if row["adds_rounds"]),
+        resumed_at=tuple(row["step"] for row in resumptions if not row["only_times"]),
+        added_at=tuple(row["step"] for row in resumptions if row["only_times"]),
         moved_at=moves_to_other_devices(resumptions),
         left_out=run["left_out"],
         missing=run["missing"],

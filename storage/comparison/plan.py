@@ -292,6 +292,12 @@ class Plan:
         )
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is not decided which run takes the least time."""
+        has_answer = self.answer is not None and self.answer.kind != "not decided"
+        return not has_answer or self.rival is not None
+
+    @property
     def is_sure(self) -> bool:
         """Whether there is an answer, and no other backend may take less."""
         is_decided = self.answer is not None and self.answer.kind != "not decided"

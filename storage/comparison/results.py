@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from breakeven.runner.experiments.added_rounds import why_no_rounds
+from breakeven.runner.experiments.continuing import why_no_rounds
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.arms import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -237,7 +237,7 @@ class Comparison(StoredComparison):
     @property
     def lacks_turns(self) -> bool:
         """Whether more rounds may decide an inconclusive speed, but such an experiment can have
-        none added."""
+        none."""
         num_tested = sum(result.p_holm is not None for result in self.results)
         return why_no_rounds(self.spec) is not None and any(
             result.speed_verdict == "unsure"

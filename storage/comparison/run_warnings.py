@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from breakeven.runner.experiments.added_rounds import NOT_ADDED
+from breakeven.runner.experiments.continuing import NOT_CONTINUED
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -75,8 +75,8 @@ def find_missing(spec: ExperimentSpec, processes: Sequence[Evidence]) -> Iterato
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundsNotAdded(ComparisonWarning):
-    """Runs to which rounds should have been added, and why they were not."""
+class NotContinued(ComparisonWarning):
+    """Runs that were to be timed further, and why they were not."""
 
     labels: tuple[str, ...]
     reason: str
@@ -85,15 +85,15 @@ class RoundsNotAdded(ComparisonWarning):
     def find(cls, measured: Measured) -> Iterator[Self]:
         labels_by_reason: dict[str, list[str]] = {}
         for run in measured.processes:
-            if run.reason is not None and run.reason.startswith(NOT_ADDED):
-                reason = run.reason.removeprefix(f"{NOT_ADDED}: ")
+            if run.reason is not None and run.reason.startswith(NOT_CONTINUED):
+                reason = run.reason.removeprefix(f"{NOT_CONTINUED}: ")
                 labels_by_reason.setdefault(reason, []).append(run.label)
         for reason, labels in labels_by_reason.items():
             yield cls(labels=tuple(labels), reason=reason)
 
     def sentence(self) -> Sentence:
         runs = ", ".join(self.labels)
-        return say(f"Adding rounds to {runs} ended early: ", recorded_clause(self.reason), ".")
+        return say(f"Continuing {runs} ended early: ", recorded_clause(self.reason), ".")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -559,7 +559,7 @@ class WeightsOfRanks(ComparisonWarning):
 
 
 RUN_WARNINGS: tuple[type[ComparisonWarning], ...] = (
-    RoundsNotAdded,
+    NotContinued,
     EndedEarly,
     LossNotFinite,
     Unfinished,

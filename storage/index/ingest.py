@@ -89,9 +89,9 @@ TAKEN_BACK = {
     ),
     # Unfinished activities of the process.
     **dict.fromkeys(("errors", "compile_starts"), "true"),
-    # Ends that were not final; those of a finished training stay when rounds are added to it.
-    **dict.fromkeys(("stops", "predictions"), "NOT adds_rounds"),
-    **dict.fromkeys(("random_numbers", "redraws", "rehearsals", "dropouts"), "NOT adds_rounds"),
+    # Ends that were not final; those of a finished training stay when it is timed further.
+    **dict.fromkeys(("stops", "predictions"), "NOT only_times"),
+    **dict.fromkeys(("random_numbers", "redraws", "rehearsals", "dropouts"), "NOT only_times"),
 }
 """Table to the condition for rows that a resumption invalidates, among earlier journal lines."""
 
@@ -227,7 +227,7 @@ def take_back(cursor: Cursor, run_ids: Sequence[str]) -> None:
         cursor.execute(
             f"""DELETE FROM {table} USING (
                 SELECT run_id AS resumed_run, seq AS resumed_seq, step AS resumed_step,
-                    file IS NULL AND step > 0 AS adds_rounds
+                    file IS NULL AND step > 0 AS only_times
                 FROM resumptions WHERE run_id IN (SELECT unnest(?)))
             WHERE run_id = resumed_run AND seq < resumed_seq AND {condition}""",
             [list(run_ids)],

@@ -20,12 +20,12 @@ from breakeven.storage.result_caches import memo, revision
 @memo(revision)
 def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
     """step (steps done before), attempt (2, 3, ...), time, file (the checkpoint), num_devices (from
-    then on) and num_devices_before, both missing if not recorded; adds_rounds, whether the run had
-    finished. Added rounds have no checkpoint, nor has a script that starts again from step 0."""
+    then on) and num_devices_before, both missing if not recorded; only_times, whether the run had
+    finished. Further rounds have no checkpoint, nor has a script that starts again from step 0."""
     columns = "step, attempt, time, file, num_devices, num_devices_before"
     frame = rows(store, experiment_id, "attempts($1)", columns, "seq", event_tables=["resumptions"])
     frame["time"] = timestamp(frame["time"])
-    frame["adds_rounds"] = frame["file"].isna() & (frame["step"] > 0)
+    frame["only_times"] = frame["file"].isna() & (frame["step"] > 0)
     return frame
 
 

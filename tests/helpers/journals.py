@@ -210,8 +210,8 @@ class Recording:
         self.num_steps = step
         return self
 
-    def add_rounds(self, seconds: Sequence[float], memory: int | None = None) -> "Recording":
-        """A process that adds rounds with these seconds; their steps are not recorded."""
+    def time_more(self, seconds: Sequence[float], memory: int | None = None) -> "Recording":
+        """A further process, timed in rounds of these seconds; its steps are not recorded."""
         self.log.append("resumed", step=self.num_steps, attempt=2)
         for block_seconds in seconds:
             self.log.append(

@@ -120,12 +120,16 @@ def experiment(**changes: Any) -> ExperimentSpec:
 
 
 def run(
-    spec: ExperimentSpec, journal: Path, label: str = "baseline", turns: TurnsOnPaper | None = None
+    spec: ExperimentSpec,
+    journal: Path,
+    label: str = "baseline",
+    turns: TurnsOnPaper | None = None,
+    folder: RunDir | None = None,
 ) -> list[dict[str, Any]]:
     (arm,) = (arm for arm in spec.possible_arms if arm.label == label)
     log = EventLog(journal)
     run_spec = RunSpec(experiment_id="x", experiment=spec, arm=arm)
-    run_session(folder_of(journal), run_spec, log, turns or TurnsOnPaper())
+    run_session(folder or folder_of(journal), run_spec, log, turns or TurnsOnPaper())
     callback_handler.clear()  # otherwise this run would observe the compilations of the next one
     gc.unfreeze()
     log.close()

@@ -252,9 +252,10 @@ def test_no_rounds_are_offered_to_runs_that_take_no_turns(
             result = row_of(compare(store, EXPERIMENT_ID), "inductor")
         assert (result.more_rounds is not None) is offers
         assert ("more round" in speed_reason(result)) is offers
-        main(["show", "--wide", EXPERIMENT_ID, "--data-folder", str(folder.path)])
+        plan = ["--plan", "9000 steps", "--data-folder", str(folder.path)]
+        main(["show", "--wide", EXPERIMENT_ID, *plan])
         said = " ".join(capsys.readouterr().out.split())
-        assert (f"breakeven resume {EXPERIMENT_ID} --rounds" in said) is offers
+        assert (f"resume {EXPERIMENT_ID} --budget 10m --plan '9000 steps'" in said) is offers
         assert ("its runs do not take turns, so that it has no rounds" in said) is not offers
 
 

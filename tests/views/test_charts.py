@@ -492,7 +492,7 @@ def test_a_resumption_is_a_line_before_its_first_step_that_says_which_runs():
     resumed = pd.DataFrame(
         {"label": ["inductor", "eager", "a", "b", "c", "d"], "step": [40, 40, 80, 80, 80, 900]}
     )
-    resumed["adds_rounds"] = resumed["label"] == "d"
+    resumed["only_times"] = resumed["label"] == "d"
     figure = step_charts.mark_resumptions(losses(inductor=[1.0] * 90), resumed)
     # 40 steps were done, 0 to 39: the line lies between 39 and 40.
     assert [shape.x0 for shape in figure.layout.shapes] == [39.5, 79.5]

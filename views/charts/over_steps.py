@@ -254,10 +254,10 @@ def mark_resumptions(
 ) -> go.Figure:
     """Draws a vertical line where runs were resumed, with a label.
 
-    `resumptions`: label, step, adds_rounds; processes that add rounds start after the last step of
+    `resumptions`: label, step, only_times; what is only timed further starts after the last step of
     the chart. `named`: whether the label names the runs, for figures of several.
     """
-    for step, group in resumptions[~resumptions["adds_rounds"]].groupby("step"):
+    for step, group in resumptions[~resumptions["only_times"]].groupby("step"):
         labels = list(dict.fromkeys(group["label"]))
         figure.add_vline(
             # The line is before the first step after the resumption.

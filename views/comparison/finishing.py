@@ -6,14 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.experiments.added_rounds import rounds_to_add
+from breakeven.runner.experiments.continuing import plan_to_continue
 from breakeven.runner.more_controls import judged_runs, why_open
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ACTIVE_RUNS, RunState
-from breakeven.runner.specs.scenario_fields import AddedRounds
+from breakeven.runner.specs.scenario_fields import PlanSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
-from breakeven.storage.numbers.formats import format_share
 from breakeven.storage.result_caches import always, memo
 from breakeven.views.shared import words
 from breakeven.views.shared.definition_links import linked
@@ -38,8 +37,8 @@ def what_still_runs(store: Store, experiment_id: str) -> Markdown:
     if active.empty or not (spec.kind.has_speedups and spec.kind.has_planned_steps):
         return ""
     with suppress(RunnerError):
-        if rounds := rounds_to_add(RunDir(Path(active["folder"].iloc[0]))):
-            return _rounds(rounds)
+        if plan := plan_to_continue(RunDir(Path(active["folder"].iloc[0]))):
+            return _continued(plan)
     further = [arm.label for arm in spec.further_controls]
     planned = active[~active["label"].isin(further)]
     if planned.empty:
@@ -61,15 +60,13 @@ def _has_done_its_steps(run: object) -> bool:
     return phase in ("profiling", "checking", "done") or 0 < planned <= done
 
 
-def _rounds(rounds: AddedRounds) -> Markdown:
-    """The conditions that end added rounds; their number is unknown."""
-    width = linked("speedup", format_share(rounds.target_width))
-    seconds = linked("elapsed_seconds", words.duration(rounds.max_seconds_each))
-    left = linked("attempt", words.plural(rounds.processes, "process"))
+def _continued(plan: PlanSpec) -> Markdown:
+    seconds = linked("elapsed_seconds", words.duration(plan.max_seconds))
+    steps = linked("planned_seconds", words.plural(plan.steps or 0, "step"))
     return (
-        f"Adds rounds in {left} more of each run. A process ends once every interval is narrower "
-        f"than {width}, or once the steps of all runs together have taken {seconds}. Only speed "
-        "and break-even may change."
+        f"Is timed further, in a new process of each run, until it is decided what takes the least "
+        f"time for {steps}, or until steps and compiling of all runs together have taken "
+        f"{seconds}. Only speed and break-even may change."
     )
 
 

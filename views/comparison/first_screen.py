@@ -11,13 +11,17 @@ import streamlit as st
 
 from breakeven.runner.arguments.lengths import LENGTHS, read_length
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.experiments.added_rounds import add_rounds, check_rounds_can_be_added
+from breakeven.runner.experiments.continuing import (
+    USUAL_SECONDS,
+    check_can_continue,
+    continue_experiment,
+    plan_of,
+)
 from breakeven.runner.experiments.queue import Experiment, find_experiment
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.settings import read_settings
 from breakeven.runner.specs.named_arms import words_of_arm
-from breakeven.runner.specs.scenario_fields import MAX_REPEATS, AddedRounds
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
 from breakeven.storage.comparison.measuring_warnings import CandidatesEnded
@@ -34,7 +38,6 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.findings import arm_of
-from breakeven.storage.queries.time_use import elapsed
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.answer_sentence import plan_details
 from breakeven.storage.words.candidate_settings import setting_words
@@ -48,95 +51,44 @@ from breakeven.views.parts.downloads import show_card
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound, value
 from breakeven.views.shared.definition_links import anchor_html, linked
-from breakeven.views.shared.inert import Html, Markdown, inert
+from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.resources import data_dir
 
-MOST_MINUTES = 60
-ROUNDS_OFFERED = 40
-"""Rounds of each process for which the offered minutes suffice."""
 
-
-def add_rounds_button(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """Offers further rounds of the backends whose speed they may decide, or says why none can be
-    added, if the reader may act."""
-    labels = comparison.unsure
+def continue_button(
+    store: Store, experiment: pd.Series, comparison: Comparison, planned: Plan
+) -> None:
+    """Offers to time an undecided experiment further, or says why it cannot be, if the reader may
+    act."""
     if ExperimentState(experiment["state"]).is_active:
         return
-    if (
-        not (labels or comparison.lacks_turns)
-        or experiment["origin"] != "local"
-        or not permissions.may_act()
-    ):
+    may_decide = planned.is_open and (comparison.unsure or comparison.lacks_turns)
+    if not may_decide or experiment["origin"] != "local" or not permissions.may_act():
         return
     runs = queries.run_states(store, comparison.experiment_id)
     folders = tuple(RunDir(Path(folder)) for folder in runs["folder"])
+    finished = Experiment(
+        experiment_id=comparison.experiment_id, spec=comparison.spec, runs=folders
+    )
     try:
-        check_rounds_can_be_added(
-            Experiment(experiment_id=comparison.experiment_id, spec=comparison.spec, runs=folders)
-        )
+        check_can_continue(finished)
     except RunnerError as error:
-        st.caption(inert(f"Add rounds: {error}."))
+        st.caption(inert(f"{error}."))
         return
-    a_round = seconds_of_a_round(store, comparison, labels)
-    defaults = AddedRounds()
-    with st.popover("Add rounds", icon=":material/more_time:"):
-        st.markdown(more_rounds_text(store, comparison, labels, a_round))
-        processes = st.number_input(
-            "Processes of each run", 1, MAX_REPEATS, defaults.processes, key="added-processes"
-        )
-        width = st.number_input(
-            "A process ends when intervals are narrower than (%)",
-            0.1,
-            100.0,
-            100 * defaults.target_width,
-            format="%.2g",
-        )
-        seconds = ROUNDS_OFFERED * defaults.processes * a_round
-        offered = min(MOST_MINUTES, max(1, math.ceil(seconds / 60)))
-        minutes = st.number_input(
-            "Minutes of steps at most", 1, MOST_MINUTES, offered, key="added-minutes"
-        )
-        if st.button("Add rounds", type="primary", key=f"add-rounds-{comparison.experiment_id}"):
-            permissions.require_acting()
-            with errors_shown():
-                rounds = AddedRounds(
-                    processes=processes, target_width=width / 100, max_seconds=60.0 * minutes
-                )
-                add_rounds(find_experiment(data_dir(), comparison.experiment_id), labels, rounds)
-                work_off_the_queue()
-                st.switch_page(EXPERIMENT, query_params={"experiment": comparison.experiment_id})
-
-
-def seconds_of_a_round(store: Store, comparison: Comparison, labels: list[str]) -> float:
-    """Seconds of steps in a round of the runs that are timed further."""
-    timed = [
-        result.label
-        for result in comparison.results
-        if result.role != "backend" or result.label in labels
-    ]
-    members = {run for label in timed for run in comparison.spec.repeats_by_label[label]}
-    blocks = queries.blocks(store, comparison.experiment_id)
-    blocks = blocks[blocks["label"].isin(members) & blocks["steady"]]
-    return float(blocks.groupby("label", observed=True)["seconds"].median().sum())
-
-
-def more_rounds_text(
-    store: Store, comparison: Comparison, labels: list[str], a_round: float
-) -> Markdown:
-    """The runs that are timed again, the reason, and the time to start them."""
-    phases, _ = elapsed(store, comparison.experiment_id)
-    again = words.duration(phases.get("loading", 0.0) + phases.get("compiling", 0.0))
-    backends = [label for label in labels if comparison.result_of(label).role == "backend"]
-    baselines = (
-        "the baseline of each environment" if comparison.spec.environments else "the baseline"
-    )
-    started = f"{inert(', '.join(backends))} and {baselines}" if backends else baselines
-    return (
-        f"Starts {started} again, one process after the other, "
-        "because two processes of the same program differ in speed. Losses do not change. "
-        f"A round takes {linked('round', words.duration(a_round))}; loading and compiling take "
-        f"about {linked('elapsed_seconds', again)} for each process."
-    )
+    minutes = f"Continue for {USUAL_SECONDS / 60:.0f} minutes"
+    if st.button(
+        minutes,
+        icon=":material/more_time:",
+        key=f"continue-{comparison.experiment_id}",
+        help="Starts baseline, controls and backends again, and times them until it is decided "
+        "which takes the least time, at most for so long. Losses do not change.",
+    ):
+        permissions.require_acting()
+        with errors_shown():
+            again = find_experiment(data_dir(), comparison.experiment_id)
+            continue_experiment(again, plan_of(again, USUAL_SECONDS, planned.num_steps))
+            work_off_the_queue()
+            st.switch_page(EXPERIMENT, query_params={"experiment": comparison.experiment_id})
 
 
 CHART_SHARE, CARDS_SHARE = 3, 2
@@ -159,7 +111,7 @@ def show_first_screen(
     drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps or 0)
     if not drawn:
         st.html(cards_html(comparison, planned))
-        add_rounds_button(store, experiment, comparison)
+        continue_button(store, experiment, comparison, planned)
         return
     with st.container(key="first-screen"):
         chart, cards = st.columns([CHART_SHARE, CARDS_SHARE])
@@ -168,7 +120,7 @@ def show_first_screen(
             show_card(card, has_legend=False)
     with cards:
         st.html(cards_html(comparison, planned))
-        add_rounds_button(store, experiment, comparison)
+        continue_button(store, experiment, comparison, planned)
 
 
 def _show_use(store: Store, comparison: Comparison, planned: Plan) -> None:

@@ -207,12 +207,12 @@ def progress_facts(store: Store, run: pd.Series, record: RunRecord) -> Sequence[
         took = words.duration((run["ended"] - run["started"]).total_seconds())
         parts.append(linked("elapsed_seconds", f"took {took}"))
     resumptions = of_run(queries.resumptions(store, record.experiment_id), run)
-    adds_rounds = resumptions["adds_rounds"]
-    if not adds_rounds.all():
-        steps = ", ".join(f"{step:,}" for step in resumptions.loc[~adds_rounds, "step"])
+    only_times = resumptions["only_times"]
+    if not only_times.all():
+        steps = ", ".join(f"{step:,}" for step in resumptions.loc[~only_times, "step"])
         parts.append(linked("step", f"resumed at step {steps}"))
-    if adds_rounds.any():
-        times = words.plural(int(adds_rounds.sum()), "further training")
+    if only_times.any():
+        times = words.plural(int(only_times.sum()), "further training")
         parts.append(linked("round", f"rounds added by {times}"))
     return parts
 

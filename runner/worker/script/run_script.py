@@ -27,7 +27,7 @@ from typing import Any
 
 import breakeven
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.experiments.added_rounds import steps_measured
+from breakeven.runner.experiments.continuing import steps_measured
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.turns import Turn
@@ -205,7 +205,7 @@ def run_script(
     record_environment(context)
     before = BeforeScript(device, next(iter(experiment.script.names_of_module), ""))
     ended = _run_once(context, turns)
-    if group.rank == 0 and (ended.is_whole or not run.has_checkpoint) and not context.adds_rounds:
+    if group.rank == 0 and (ended.is_whole or not run.has_checkpoint) and not context.only_times:
         workplace_of(experiment).tidy(run.workplace)
     while ended.is_whole and ended.starts_again:
         group.script_starts_again()
@@ -251,7 +251,7 @@ def _run_once(context: RunContext, turns: Turns, turn: Turn | None = None) -> En
     """Files that the arm's revision changes, and that the copy does not have."""
 
     def set_up() -> None:
-        if context.adds_rounds or ScriptCheckpoints(run, log).latest() is None:
+        if context.only_times or ScriptCheckpoints(run, log).latest() is None:
             # An interrupted attempt or a foreign run folder may have left modules there, which
             # would replace others.
             shutil.rmtree(context.workplace, ignore_errors=True)
@@ -269,7 +269,7 @@ def _run_once(context: RunContext, turns: Turns, turn: Turn | None = None) -> En
                 f"{workplace.top}, which stay as they are: {first_few([*map(str, outside)], 5)}."
             )
 
-    if run.adds_rounds and not context.earlier_times:
+    if run.only_times and not context.earlier_times:
         session.resuming.log()
     on_rank_0(group, set_up)
     session.check_code = partial(workplace.check_imports, context.workplace, spec.arm, outside)

@@ -89,7 +89,7 @@ class ScriptBlocks:
         self.num_blocks = 0
         """Finished blocks."""
         self.num_steps = 0
-        """Finished steps of the training; if the script adds rounds, only those since its start."""
+        """Finished steps since the training, or its repetition for the times alone, began."""
         self.is_waiting = False
         self.is_over = False
         self.ending: Ending | None = None
@@ -113,9 +113,9 @@ class ScriptBlocks:
         if is_profiled:
             self._profile_turns = 0
 
-    def add_rounds_after(self, steps: int, turn: Turn | None, num_steps: int) -> None:
-        """Makes the script add rounds to a journal that has these steps; `turn`: the turn in which
-        it started again; `num_steps`: those of the training, 0 if unknown."""
+    def time_more_after(self, steps: int, turn: Turn | None, num_steps: int) -> None:
+        """Makes the blocks follow those of a journal that has these steps; `turn`: the turn in
+        which the script started again; `num_steps`: those of the training, 0 if unknown."""
         self._workload.num_steps = num_steps
         self._recorded, self._profile_turns = steps, 0
         self._turn_at_hand = turn

@@ -46,16 +46,16 @@ class SavedCheckpoint:
 class ScriptCheckpoints:
     """The checkpoints of one run, including those of earlier attempts."""
 
-    def __init__(self, run: RunDir, log: EventLog, *, adds_rounds: bool = False) -> None:
-        """`adds_rounds`: whether the script has to begin anew."""
+    def __init__(self, run: RunDir, log: EventLog, *, only_times: bool = False) -> None:
+        """`only_times`: whether the script has to begin anew."""
         self.run = run
         self.log = log
-        self._adds_rounds = adds_rounds
+        self._only_times = only_times
 
     def latest(self, by: str | None = None, path: Path | None = None) -> SavedCheckpoint | None:
         """The checkpoint with the most steps, by this writer and at this path if they are given.
         None for a script that runs again, because it trains from the beginning."""
-        if self._adds_rounds:
+        if self._only_times:
             return None
         checkpoints = [
             saved

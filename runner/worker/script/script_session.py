@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.experiments.added_rounds import steps_measured
+from breakeven.runner.experiments.continuing import steps_measured
 from breakeven.runner.machine.run_variables import WITHHELD_VARIABLE
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.exit_status import WorkerExit
@@ -123,8 +123,8 @@ class ScriptSession:
     ) -> None:
         """`turn`: the turn in which the script starts again."""
         self._experiment, self._arm = context.experiment, context.arm
-        self._adds_rounds = context.adds_rounds
-        self._may_resume = not self._adds_rounds and context.group.size == 1
+        self._only_times = context.only_times
+        self._may_resume = not self._only_times and context.group.size == 1
         """Whether a later attempt may resume from a checkpoint: no training that has finished, and
         none of several ranks, of which each would need one."""
         self._device, self._log, self._group = context.device, context.log, context.group
@@ -137,7 +137,7 @@ class ScriptSession:
             values=self._values,
             group=self._group,
             weights=self._weights,
-            with_steps=not self._adds_rounds,
+            with_steps=not self._only_times,
         )
         self._timer = BlockTimer(context, self.observer, self._recorder)
         self._profiler = StepProfiler(context, self.observer)
@@ -169,10 +169,10 @@ class ScriptSession:
             self._group,
             self._work_out,
         )
-        self._checkpoints = ScriptCheckpoints(context.run, self._log, adds_rounds=self._adds_rounds)
+        self._checkpoints = ScriptCheckpoints(context.run, self._log, only_times=self._only_times)
         self.resuming = Resuming(self._checkpoints, self._device, self._blocks, earlier)
-        if self._adds_rounds:
-            self._blocks.add_rounds_after(
+        if self._only_times:
+            self._blocks.time_more_after(
                 steps_measured(context.run), turn, (earlier and earlier.workload["num_steps"]) or 0
             )
         self.loaders = LoaderClock()
@@ -285,7 +285,7 @@ class ScriptSession:
         # A training between two steps that the script marks is no evaluation.
         if not (self._marks_steps and self.detector.has_trained):
             self._leave_out()
-        if self._adds_rounds:
+        if self._only_times:
             return
         values = {name: None if value is None else float(value) for name, value in metrics.items()}
         name = SPLITS.get(split, split)
@@ -306,7 +306,7 @@ class ScriptSession:
         )
 
     def record(self, name: str, value: float | Tensor) -> None:
-        if not self._adds_rounds:
+        if not self._only_times:
             self._values.append((self.num_steps, name, value))
 
     def save(self, state: Any, file: Any) -> None:
@@ -352,7 +352,7 @@ class ScriptSession:
         """Fills in the losses, samples and tokens of steps that have ended."""
         for number, end in enumerate(made.ends, made.first):
             numbers, others = self._numbers_of(end)
-            if not self._adds_rounds:
+            if not self._only_times:
                 self._values += [(number, f"loss at {place}", loss) for place, loss in others]
             loss, (samples, tokens) = numbers.loss, self._of_all_ranks(numbers)
             made.losses.append(None if loss is None else loss.reshape(()))
@@ -486,7 +486,7 @@ class ScriptSession:
             self._evaluated_inputs.add(*arguments)
         if is_training and not self._marks_steps and torch.is_grad_enabled():
             self.detector.forward_begins(module, *arguments)
-        if is_training and not self._adds_rounds:
+        if is_training and not self._only_times:
             self._look_at_call(module, arguments)
 
     def _look_at_call(self, module: nn.Module | None, arguments: tuple[Any, Any]) -> None:
@@ -552,7 +552,7 @@ class ScriptSession:
 
     def _count_whole_step(self) -> None:
         """Counts a step of the first block, the first one that is observed as a whole."""
-        may_count = self._arm.backend is None and not self._adds_rounds and not self._has_counted
+        may_count = self._arm.backend is None and not self._only_times and not self._has_counted
         is_early = self._blocks.num_blocks == 0 and not self._blocks.is_over
         if may_count and is_early and not self._timer.has_made_early:
             self._has_counted = True
@@ -592,7 +592,7 @@ class ScriptSession:
         models = [
             m for m in dict.fromkeys([*self._modules, *closed_over]) if not has_lazy_weights(m)
         ]
-        if not self._adds_rounds:
+        if not self._only_times:
             self.workload.notes += self.resuming.log()
             self._note_withheld_variables()
         earlier = self.resuming.resumed_attempts
@@ -638,11 +638,11 @@ class ScriptSession:
         self.observer.report()
         if self._turns.stop_requested:
             return False
-        if not self._adds_rounds:
+        if not self._only_times:
             self.workload.num_steps = self.num_steps
         if self._blocks.ending is not None:
             record_ending(self._log, self.workload.num_steps, self._blocks.ending)
-        elif not self._adds_rounds and self.num_steps < self._experiment.script.steps:
+        elif not self._only_times and self.num_steps < self._experiment.script.steps:
             self._log.append("stopped", step=self.num_steps, reason="the script ended")
         self.workload.shapes_counted(self._shapes.summary(), self._shapes.padding_share)
         self.workload.write()

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils.flop_counter import flop_registry
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.experiments.added_rounds import require_same_work
+from breakeven.runner.experiments.continuing import require_same_work
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.data.splits import own_part, tensor_bytes
@@ -409,7 +409,7 @@ class ScriptWorkload:
             "data_sha256": _joined(data),
             "code_sha256": code_sha256(self._context.workplace),
         }
-        if self._context.adds_rounds:
+        if self._context.only_times:
             require_same_work(self._context.run, self._known)
         if self._arm.perturbation:
             self._perturb(models)
@@ -462,7 +462,7 @@ class ScriptWorkload:
         self._known |= {"input_shapes": shapes, "padding_share": padding_share}
 
     def write(self) -> None:
-        if self._context.adds_rounds:
+        if self._context.only_times:
             return  # The journal keeps what the finished training recorded.
         means = {name: round(sum(n) / len(n)) for name, n in self._counts.items() if n}
         if self._flops is not None:

@@ -1,12 +1,10 @@
 """Plans the blocks of a run: consecutive steps that are timed without interruption."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
-from breakeven.runner.experiments.added_rounds import steps_measured
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.worker.context import RunContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,17 +66,6 @@ def plan_blocks(
             warm_up=times_steps and number < experiment.speed.warm_up_blocks,
         )
         first = end
-
-
-def added_blocks(context: RunContext) -> Iterator[Block]:
-    """The blocks of a run that adds rounds: repeats the blocks of the training, with step numbers
-    from the last measured step on and without evaluations, until a stopping rule ends them."""
-    done = steps_measured(context.run)
-    context.log.append("resumed", step=done, attempt=context.run.attempt)
-    while True:
-        for block in plan_blocks(context.work):
-            yield replace(block, first_step=done + block.first_step, evaluate=False, is_last=False)
-        done += context.work.num_steps
 
 
 def _due_every(experiment: ExperimentSpec) -> Iterator[int]:

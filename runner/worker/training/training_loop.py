@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from breakeven.runner.errors import WorkloadError
+from breakeven.runner.experiments.continuing import steps_measured, steps_trained
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import ExperimentSpec
@@ -43,7 +44,7 @@ from breakeven.runner.worker.step.stepping import (
     uncompiled_copy,
 )
 from breakeven.runner.worker.training.block_timer import BlockTimer
-from breakeven.runner.worker.training.blocks import Block, added_blocks, plan_blocks
+from breakeven.runner.worker.training.blocks import Block, plan_blocks
 from breakeven.runner.worker.training.checkpoints import (
     Checkpointed,
     Checkpoints,
@@ -105,7 +106,8 @@ class Trainer:
         )
         if checkpoints is not None:
             checkpoints.set_source(self._checkpointed)
-        may_start_again = experiment.is_until_decided and not parallel.is_sharded
+        may_start_again = experiment.is_until_decided or context.only_times
+        may_start_again &= not parallel.is_sharded
         self._fresh = FreshState(self._checkpointed) if may_start_again else None
         names, values = self._objective.names, self._state.values
         self._recorder = BlockRecorder(
@@ -114,7 +116,6 @@ class Trainer:
             values,
             group,
             model.parameters,
-            with_steps=not context.adds_rounds,
         )
         self._timer = BlockTimer(context, self._observer, self._recorder)
         self._profiler = StepProfiler(context, self._observer)
@@ -160,8 +161,8 @@ class Trainer:
         run is stopped (False). Resumes from the latest checkpoint if there is one."""
         # All runs of an experiment also draw the same random numbers outside of steps.
         torch.manual_seed(self._parallel.seed)
-        if self._context.adds_rounds:
-            return self._add_rounds(turns)
+        if self._context.only_times:
+            return self._train_again(turns)
         self._hooks.call("train_begin")
         self._resume()
         for block in plan_blocks(self._experiment, self._state.step, lambda: self._block_steps):
@@ -183,48 +184,40 @@ class Trainer:
         self._close()
         if self._state.stop_reason is not None or self._fresh is None or not turn.again:
             return self._end(turns)
-        return self._train_again(self._fresh, turns)
+        return self._train_again(turns)
 
-    def _train_again(self, fresh: FreshState, turns: Turns) -> bool:
+    def _train_again(self, turns: Turns) -> bool:
         """Starts the training anew, as often as it takes, for the times alone, until the supervisor
         ends it (True) or the run is stopped (False)."""
+        assert self._fresh is not None
         self._recorder.with_steps = False
-        num_steps = self._experiment.num_steps
+        num_steps, recorded = self._experiment.num_steps, 0
+        trained = num_steps
+        if self._context.only_times:  # in a new process, whose state is fresh
+            recorded, trained = steps_measured(self._run), steps_trained(self._run) or num_steps
         with self._hooks.muted():
-            for passes in count(1):
-                # Still in the turn of the last block, so that it disturbs no other run.
-                fresh.restore()
-                self._state.step = 0
-                turns.done(finished=False)
+            for passes in count(0 if self._context.only_times else 1):
+                if passes:
+                    # Still in the turn of the last block, so that it disturbs no other run.
+                    self._fresh.restore()
+                    self._state.step = 0
+                    turns.done(finished=False)
                 for block in plan_blocks(self._experiment, 0, lambda: self._block_steps):
                     turn, self._state.epoch = turns.wait(), block.epoch
-                    block = replace(block, first_step=passes * num_steps + block.first_step)
+                    block = replace(
+                        block, first_step=recorded + passes * num_steps + block.first_step
+                    )
                     if turn is None or not self._train_block(block, turn, turns):
                         return False
                     self._block_steps, self._ending = turn.block_steps, turn.last
                     if turn.last is not None:
-                        self._state.step = num_steps
+                        self._state.step = trained
                         self._state.stop(turn.last.reason)
-                        self._record_stop()
+                        if self._experiment.is_until_decided:
+                            self._record_stop()
                         return self._end(turns)
                     if not block.is_last:
                         turns.done(finished=False)
-        return True
-
-    def _add_rounds(self, turns: Turns) -> bool:
-        """Times the steps of the training again until a stopping rule ends this (True), or until
-        the run is stopped (False)."""
-        for block in added_blocks(self._context):
-            turn = turns.wait()
-            self._state.epoch = block.epoch
-            if turn is None or not self._train_block(block, turn, turns):
-                return False
-            if turn.last is not None and self._experiment.kind.ends_by_width:
-                ending = asdict(turn.last)
-                self._log.append("stopped", step=block.end, reason=turn.last.reason, ending=ending)
-            turns.done(finished=turn.last is not None)
-            if turn.last is not None:
-                break
         return True
 
     def _resume(self) -> None:
@@ -371,6 +364,9 @@ class Trainer:
 
     def _end(self, turns: Turns) -> bool:
         """Does the work after the last step of all; returns True, because training has ended."""
+        if self._context.only_times:
+            turns.done(finished=True)
+            return True
         with self._hooks.muted():
             is_profiled = self._ending is None or self._ending.is_profiled
             if not is_profiled or self._profiler.take_turns(turns, self._profiled_step):
@@ -442,9 +438,7 @@ def _make_callbacks(
     splits: Mapping[SplitName, Split],
 ) -> tuple[list[Any], Checkpoints | None]:
     """The callbacks of one run in the order of their calls, and the callback that writes
-    checkpoints. A run that adds rounds needs none: it has written all their records."""
-    if context.adds_rounds:
-        return [], None
+    checkpoints."""
     experiment = context.work
     every = experiment.training.gradient_statistics_every
     callbacks: list[Any] = []
@@ -485,9 +479,7 @@ class ForwardPasses:
         model = workload.model.eval()
         self._batches = FixedBatches(workload.data.train.to(device.torch_device), experiment)
         observer = CompileObserver(self._log)
-        self._timer = BlockTimer(
-            context, observer, BlockRecorder(self._log, with_steps=not context.adds_rounds)
-        )
+        self._timer = BlockTimer(context, observer, BlockRecorder(self._log))
         self._profiler = StepProfiler(context, observer)
         if arm.scope == "blocks":
             compile_blocks(model, arm)
@@ -500,9 +492,7 @@ class ForwardPasses:
     @torch.no_grad()
     def measure(self, turns: Turns) -> bool:
         """Measures all blocks until the last turn (True), or until the run is stopped (False)."""
-        adds_rounds = self._context.adds_rounds
-        blocks = added_blocks(self._context) if adds_rounds else plan_blocks(self._experiment)
-        for block in blocks:
+        for block in plan_blocks(self._experiment):
             turn = turns.wait()
             if turn is None or not self._time_block(block, turn, turns):
                 return False
@@ -512,7 +502,7 @@ class ForwardPasses:
             if block.is_last or turn.last is not None:
                 break
             turns.done(finished=False)
-        if adds_rounds or self._profiler.take_turns(turns, self._answer):
+        if self._profiler.take_turns(turns, self._answer):
             turns.done(finished=True)
         return True
 

@@ -198,7 +198,7 @@ def test_the_readme_shows_what_its_command_prints(
         "breakeven investigat 7",
         "breakeven resume 7 --no-such-option",
         "breakeven show 7 8",
-        "breakeven resume --rounds --backends=7",
+        "breakeven resume --budget=10m",
         "breakeven queue next 7 8",
         "breakeven tune --budget=much",
     ],

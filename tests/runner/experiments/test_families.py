@@ -6,7 +6,7 @@ import pytest
 
 from breakeven.runner.arguments.options import command_line
 from breakeven.runner.errors import InvalidSpec, RunnerError
-from breakeven.runner.experiments.added_rounds import why_no_rounds
+from breakeven.runner.experiments.continuing import why_no_rounds
 from breakeven.runner.experiments.families import accept, level_of, share
 from breakeven.runner.experiments.queue import find_experiment, submit
 from breakeven.runner.experiments.queue_order import duplicate

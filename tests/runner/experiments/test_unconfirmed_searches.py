@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.experiments.added_rounds import instead_of_rounds
+from breakeven.runner.experiments.continuing import instead_of_continuing
 from breakeven.runner.experiments.unconfirmed_searches import why_too_short
 from breakeven.runner.specs.candidates import search_spec
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
@@ -43,7 +43,7 @@ def test_the_option_of_the_script_itself_is_named(tmp_path: Path, text: str, how
     run.end()
     sentence = why_too_short(SEARCH, run.run)
     assert how in sentence and "log" not in sentence and "warmup" not in sentence
-    assert instead_of_rounds(SEARCH, run.run) == sentence, "and nothing of a larger budget"
+    assert instead_of_continuing(SEARCH, run.run) == sentence, "and nothing of a larger budget"
 
 
 def test_the_limit_of_a_script_is_named_before_its_options(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_search_that_ended_by_itself_was_not_too_short(tmp_path: Path) -> None
     run.stop("its time is over")
     run.end()
     assert why_too_short(SEARCH, run.run) == ""
-    assert instead_of_rounds(SEARCH, run.run) == "Run it again with a larger budget instead"
+    assert instead_of_continuing(SEARCH, run.run) == "Run it again with a larger budget instead"
     # Nor was a comparison, which needs no further steps than the script makes.
     run = baseline(tmp_path / "other", WORK, "'--steps'")
     run.end()

@@ -13,7 +13,7 @@ from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.arms import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec, TrainingSpec
 from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec
-from breakeven.runner.specs.scenario_fields import AddedRounds, InvestigationSpec, TuneSpec
+from breakeven.runner.specs.scenario_fields import InvestigationSpec, TuneSpec
 
 
 def specifications(kind: type = Spec) -> Iterator[type]:
@@ -37,7 +37,7 @@ def test_all_numbers_of_specifications_are_tested_here() -> None:
     others = {
         kind._path + name
         for kind, name in NUMERIC  # type: ignore[attr-defined]
-        if kind in (Arm, AddedRounds, TuneSpec, InvestigationSpec)
+        if kind in (Arm, TuneSpec, InvestigationSpec)
     }
     numeric = {kind._path + name for kind, name in NUMERIC}  # type: ignore[attr-defined]
     others |= {"family_place", "family_level"}  # which queueing sets

@@ -90,6 +90,22 @@ def test_a_run_that_begins_anew_after_a_crash_trains_to_the_end_again() -> None:
     assert trial.rule.decide(trial.living).over is None
 
 
+def test_what_is_timed_further_has_a_budget_of_its_own_and_ends_where_it_is_decided() -> None:
+    """Three runs of 10 steps of 0.01 s make 0.3 s a round, after 30 s in which nothing was decided;
+    most of the training's steps are left."""
+    short = replace(SPEC, plan=PlanSpec(steps=20_000, max_seconds=15.0))
+    trial = planned(short, eager=1 / 1.02)
+    trial.play_rounds(100)
+    trial.rule.training_is_over()
+    assert trial.play() == "seconds"
+    assert 145 <= trial.num_rounds <= 155
+    clear = planned(replace(short, plan=replace(short.plan, parity="full")), eager=0.8)
+    clear.play_rounds(3)
+    clear.rule.training_is_over()
+    assert clear.play() == "decided"
+    assert clear.num_rounds == 10
+
+
 def test_training_starts_again_only_where_a_step_does_nothing_else() -> None:
     assert planned(eager=1.0).rule.decide(["baseline", "control", "eager"]).again
     watched = replace(SPEC, callbacks=("hooks.py:Mine",))
@@ -178,3 +194,9 @@ def test_starting_again_costs_the_budget_and_compiling_once_more_no_backend() ->
     ranking = Ranking(SPEC, 100, 2)
     ranking.racers["baseline"] = racer
     assert ranking.seconds == pytest.approx(16.0)
+    # A new process loads beside others, which is no part of the budget; it compiles for 5 s.
+    racer.take({"kind": "environment"})
+    racer.take({"kind": "resumed", "step": 22, "file": None, "time": 200.0})
+    racer.take({"kind": "phase", "phase": "waiting", "time": 220.0})
+    racer.take({**block, "round": 5, "num_steps": 1, "seconds": 5.0, "compiled": True})
+    assert racer.again_seconds == pytest.approx(15.0)

@@ -84,7 +84,7 @@ def test_rounds_of_further_trainings_are_further_rounds_but_for_the_first_of_eac
         recording = Recording(data_dir.runs, label, spec).claim().start()
         recording.blocks([0.1 if label != "inductor" else 0.05] * 7, losses)
         for duration in seconds:
-            recording.skip_rounds(7) if duration is None else recording.add_rounds(
+            recording.skip_rounds(7) if duration is None else recording.time_more(
                 [9.0, *[duration] * 6]
             )
         recording.end()
@@ -129,20 +129,20 @@ def test_what_a_former_training_left_in_memory_is_not_counted(data_dir: DataDir)
         for begin in (0, 10, 20):
             losses = falling_losses(30)[begin : begin + 10]
             recording.block([0.1] * 10, losses, (), 2_000_000_000, 2_000_000_000)
-        recording.add_rounds([1.0] * 3, memory=3_000_000_000).end()
+        recording.time_more([1.0] * 3, memory=3_000_000_000).end()
     with Store.in_memory(data_dir) as store:
         row = row_of(compare(store, EXPERIMENT_ID), "inductor")
     assert row.measured.peak_memory_bytes == 2_000_000_000
 
 
-def test_added_rounds_leave_what_the_finished_training_found_out(data_dir: DataDir) -> None:
+def test_further_rounds_leave_what_the_finished_training_found_out(data_dir: DataDir) -> None:
     """It stopped by its own rules after 30 of 70 steps, and checked its random numbers."""
     spec = experiment_spec(num_steps=70, block_steps=10, backends=("inductor",))
     for label in ("baseline", "control", "inductor"):
         recording = Recording(data_dir.runs, label, spec).claim().start()
         recording.blocks([0.1] * 3, falling_losses(30)).stop("the loss no longer falls")
         recording.log.append("random_numbers", same=True, num_draws=4)
-        recording.add_rounds([9.0, *[1.0] * 6]).end()
+        recording.time_more([9.0, *[1.0] * 6]).end()
     with Store.in_memory(data_dir) as store:
         runs = pool(*load_evidence(store, EXPERIMENT_ID))
         checked = store.query("FROM random_numbers")

@@ -5,12 +5,12 @@ import os
 
 import pytest
 
-from breakeven.runner.experiments.added_rounds import add_rounds
+from breakeven.runner.experiments.continuing import continue_experiment
 from breakeven.runner.experiments.queue import find_experiment
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.scenario_fields import AddedRounds
+from breakeven.runner.specs.scenario_fields import PlanSpec
 from breakeven.storage.index.store import Store
 from breakeven.views.comparison import finishing
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -86,13 +86,14 @@ def test_while_a_planned_run_trains_or_waits_to_train_there_is_no_such_line(
     assert rest(data_dir) == ""
 
 
-def test_added_rounds_leave_the_verdict_where_it_is(data_dir: DataDir) -> None:
+def test_what_is_continued_keeps_its_verdict_beside_the_plan(data_dir: DataDir) -> None:
     for label in ("baseline", "control", "inductor"):
         trained(data_dir, label).end()
-    rounds = AddedRounds(processes=2, target_width=0.01, max_seconds=60.0)
-    add_rounds(find_experiment(data_dir, EXPERIMENT_ID), ["inductor"], rounds)
+    plan = PlanSpec(steps=500, max_seconds=60.0)
+    continue_experiment(find_experiment(data_dir, EXPERIMENT_ID), plan)
     said = rest(data_dir)
-    assert said.startswith("Adds rounds in 2 processes more of each run.")
+    assert said.startswith("Is timed further, in a new process of each run, until it is decided")
+    assert "500 steps" in said and "1 min" in said
     assert said.endswith("Only speed and break-even may change.")
 
 

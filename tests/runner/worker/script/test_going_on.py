@@ -1,5 +1,5 @@
 """Scripts that failed go on from their own checkpoints (killed ones: `test_libraries.py`), and
-finished ones run again for added rounds."""
+finished ones run again for more rounds."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from breakeven.runner.files import write_atomically
 from breakeven.runner.protocol.records import Claim
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.scenario_fields import AddedRounds
+from breakeven.runner.specs.scenario_fields import PlanSpec
 from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.script.script_checkpoints import SavedCheckpoint, ScriptCheckpoints
@@ -166,10 +166,10 @@ def test_a_folder_that_a_library_overwrites_counts_no_more_and_others_still_do(
     assert latest is not None and (latest.step, latest.path.name) == (10, "first")
 
 
-def add_rounds(ran: Ran, folder: Path, code: str, turns: TurnsOnPaper | None = None) -> Ran:
+def continued(ran: Ran, folder: Path, code: str, turns: TurnsOnPaper | None = None) -> Ran:
     ran.folder.write_claim(Claim.by(GONE))
     ExitRecords().write(ran.folder, RunState.FINISHED, "", 0)
-    write_atomically(ran.folder.rounds_file, AddedRounds().to_json())
+    write_atomically(ran.folder.plan_file, PlanSpec(steps=12).to_json())
     return run(folder, code, turns=turns, again=True)
 
 
@@ -182,7 +182,7 @@ def test_a_script_runs_again_from_its_beginning_and_only_its_blocks_are_recorded
 ) -> None:
     ran = run(tmp_path, FINISHING)
     checkpoint = (ran.folder.workplace / "last.pt").read_bytes()
-    again = add_rounds(ran, tmp_path, FINISHING)
+    again = continued(ran, tmp_path, FINISHING)
     later = again.events[len(ran.events) :]
     assert places(ran.events) == [(0, 4), (4, 2), (6, 2), (8, 4)]
     assert places(later) == [(12, 4), (16, 2), (18, 2), (20, 4)]
@@ -206,9 +206,9 @@ def test_a_script_runs_again_from_its_beginning_and_only_its_blocks_are_recorded
     assert not ran.folder.compile_cache.exists()
 
 
-def test_a_script_that_adds_rounds_ends_with_the_last_turn(tmp_path: Path) -> None:
+def test_a_script_that_is_timed_further_ends_with_the_last_turn(tmp_path: Path) -> None:
     ran = run(tmp_path, FINISHING)
-    again = add_rounds(ran, tmp_path, FINISHING, Ended(1))
+    again = continued(ran, tmp_path, FINISHING, Ended(1))
     assert places(again.events[len(ran.events) :]) == [(12, 4), (16, 2)]
     assert again.turns.said == ["ready", "done", "finished"]
 
@@ -225,10 +225,10 @@ def test_a_script_that_adds_rounds_ends_with_the_last_turn(tmp_path: Path) -> No
         ("range(first, 12)", "range(first, 13)", "train.py, the code are others"),
     ],
 )
-def test_a_script_that_was_changed_since_adds_no_rounds(
+def test_a_script_that_was_changed_since_is_not_timed_further(
     tmp_path: Path, old: str, new: str, changed: str
 ) -> None:
     ran = run(tmp_path, FINISHING)
     assert old in FINISHING
     with pytest.raises(WorkloadError, match=f"{changed} than in the first process"):
-        add_rounds(ran, tmp_path, FINISHING.replace(old, new))
+        continued(ran, tmp_path, FINISHING.replace(old, new))

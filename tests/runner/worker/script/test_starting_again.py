@@ -169,4 +169,4 @@ def test_a_run_whose_script_cannot_start_again_remains_finished(
     ExitRecords().write(folder, RunState.FAILED, "AssertionError", 1)
     ended = folder.read_exit()
     assert ended is not None and ended.state is RunState.FINISHED
-    assert ended.reason == "training is over; adding rounds ended early: AssertionError"
+    assert ended.reason == "training is over; continuing ended early: AssertionError"

@@ -9,9 +9,13 @@ from weakref import WeakSet
 import pytest
 import torch
 
+from breakeven.runner.files import write_atomically
 from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.records import Claim
+from breakeven.runner.protocol.states import RunState
 from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import PlanSpec, SpeedSpec, TrainingSpec
+from breakeven.runner.supervision.exit_records import ExitRecords
 from breakeven.runner.worker.data.splits import EpochBatches
 from breakeven.runner.worker.device import base
 from breakeven.runner.worker.device.base import WallClock
@@ -19,7 +23,16 @@ from breakeven.runner.worker.device.device_kinds import CpuDevice
 from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.model.transformers_models import perturb, weights_sha256
 from breakeven.runner.worker.training import step_rows, training_loop
-from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run, torch_afresh
+from tests.helpers.journals import GONE
+from tests.helpers.loop import (
+    NET,
+    TurnsOnPaper,
+    experiment,
+    folder_of,
+    of_kind,
+    run,
+    torch_afresh,
+)
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("fresh_torch")
@@ -92,6 +105,26 @@ def test_a_training_that_is_too_short_starts_again_with_the_same_weights_for_its
     assert [event["step"] for event in of_kind(events, "evaluation")] == [6, 12]
     (stopped,) = of_kind(events, "stopped")
     assert (stopped["step"], stopped["ending"]["cause"]) == (12, "decided")
+    assert turns.said == ["ready", *["done"] * 6, "finished"]
+
+
+def test_a_training_that_is_continued_starts_again_in_a_new_process(tmp_path: Path) -> None:
+    """It is timed for seven more blocks: a training and three blocks of another one."""
+    journal, spec = tmp_path / "e.jsonl", experiment(**NET)
+    before = run(spec, journal)
+    folder = folder_of(journal)
+    folder.events_file.write_bytes(journal.read_bytes())
+    folder.write_claim(Claim.by(GONE))
+    ExitRecords().write(folder, RunState.FINISHED, "", 0)
+    write_atomically(folder.plan_file, PlanSpec(steps=500).to_json())
+    folder.reopen()
+    turns = UntilDecided()
+    later = run(spec, folder.events_file, turns=turns, folder=folder)[len(before) :]
+    assert not {"step", "evaluation", "stopped", "random_numbers"} & {e["kind"] for e in later}
+    (resumed,) = of_kind(later, "resumed")
+    assert (resumed["step"], resumed["attempt"]) == (12, 2)
+    blocks = [(block["first_step"], block["num_steps"]) for block in of_kind(later, "block")]
+    assert blocks == [(12, 4), (16, 2), (18, 4), (22, 2), (24, 4), (28, 2), (30, 4)]
     assert turns.said == ["ready", *["done"] * 6, "finished"]
 
 

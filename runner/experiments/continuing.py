@@ -1,14 +1,14 @@
-"""Adds rounds to a finished experiment: its runs are timed again.
+"""Continues a finished experiment that is undecided: its runs are timed again until it is decided
+which takes the least time for a planned length, or until a budget of time is spent.
 
-Further processes of each run, one after another, repeat steps from the beginning of the training.
-Their blocks follow the last step in the journal; losses, evaluations and profiles remain those of
-the finished training. However a process ends, the run remains finished. The request is
-`rounds.json` in the run folder.
+A further process of each run trains from the beginning, as a training that is too short starts
+again. Its blocks follow the last step in the journal; losses, evaluations and profiles remain those
+of the finished training. However the process ends, the run remains finished. The request is
+`plan.json` in the run folder.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from breakeven.runner.errors import RunnerError, WorkloadError
@@ -20,72 +20,86 @@ from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.scenario_fields import AddedRounds
+from breakeven.runner.specs.scenario_fields import PlanSpec
 from breakeven.runner.texts import printable
 
-NOT_ADDED = "training is over; adding rounds ended early"
-"""Start of the reason why a finished run has fewer rounds than requested."""
+NOT_CONTINUED = "training is over; continuing ended early"
+"""Start of the reason why a finished run was timed no further."""
+USUAL_SECONDS = 600.0
+"""The budget that the page offers."""
 
 
-def add_rounds(experiment: Experiment, labels: Collection[str], rounds: AddedRounds) -> list[str]:
-    """Queues baseline, controls and the backends `labels` (as in the comparison) of a finished
-    experiment for further rounds; returns the labels of their runs. Raises `RunnerError` if rounds
-    cannot be added, and `NotWritable`."""
-    check_rounds_can_be_added(experiment)
-    by_label = experiment.spec.repeats_by_label
-    wanted = {member for label in labels for member in by_label[label]}
-    chosen = [
-        run
-        for run, arm in zip(experiment.runs, experiment.arms, strict=True)
-        if arm.role != "backend" or arm.label in wanted
-    ]
-    chosen = [run for run in chosen if run.state is RunState.FINISHED]
+def continue_experiment(experiment: Experiment, plan: PlanSpec) -> list[str]:
+    """Queues the finished runs of an undecided experiment to be timed further; returns their
+    labels. Raises `RunnerError` if it cannot be continued, and `NotWritable`."""
+    check_can_continue(experiment)
+    chosen = [run for run in experiment.runs if run.state is RunState.FINISHED]
     # The baseline comes last: a working supervisor waits for it before it starts the others.
     for run in reversed(chosen):
         with writing(run.path):
-            write_atomically(run.rounds_file, rounds.to_json())
+            write_atomically(run.plan_file, plan.to_json())
             run.reopen()
     names = [run.run_id.partition(".")[2] for run in chosen]
     log_action(
-        experiment.data_dir.logs, "add rounds", experiment.experiment_id, runs=", ".join(names)
+        experiment.data_dir.logs, "continue", experiment.experiment_id, runs=", ".join(names)
     )
     return names
 
 
-def compared_backends(spec: ExperimentSpec) -> list[str]:
-    """Labels of the backends that an experiment compares."""
-    backends = {arm.label for arm in spec.arms if arm.role == "backend"}
-    return [
-        label for label, members in spec.repeats_by_label.items() if backends.intersection(members)
+def plan_of(experiment: Experiment, max_seconds: float, steps: int | None = None) -> PlanSpec:
+    """A plan for `steps` steps; by default for those of the experiment's plan, else of its
+    training."""
+    spec = experiment.spec
+    steps = steps or spec.plan.steps or spec.num_steps or _steps_of_script(experiment.runs[0])
+    return PlanSpec(steps=steps, max_seconds=max_seconds, target_width=spec.plan.target_width)
+
+
+def _steps_of_script(baseline: RunDir) -> int:
+    steps = [
+        int(event.get("num_steps") or 0)
+        for event in each_event(baseline.events_file)
+        if event["kind"] == "workload"
     ]
+    return max(steps, default=0) or max(1, steps_measured(baseline))
 
 
-def check_rounds_can_be_added(experiment: Experiment) -> None:
-    """Raises `RunnerError` for an experiment whose rounds further rounds cannot extend."""
+def check_can_continue(experiment: Experiment) -> None:
+    """Raises `RunnerError` for an experiment that cannot be timed further."""
     baseline = experiment.runs[0]
-    why = why_no_rounds(experiment.spec) or _why_not_here(baseline)
     if not experiment.is_over:
-        raise RunnerError(
-            f"no rounds can be added to {experiment.experiment_id} yet: it has not ended"
-        )
+        raise RunnerError(f"{experiment.experiment_id} cannot be continued yet: it has not ended")
+    why = why_not_continued(experiment.spec) or _why_not_here(baseline)
     if baseline.state is not RunState.FINISHED:
         why = "its baseline did not finish, and without it rounds compare nothing"
     if why is not None:
         raise RunnerError(
-            f"no rounds can be added to {experiment.experiment_id}: {why}. "
-            f"{instead_of_rounds(experiment.spec, baseline)}"
+            f"{experiment.experiment_id} cannot be continued: {why}. "
+            f"{instead_of_continuing(experiment.spec, baseline)}"
         )
 
 
-def instead_of_rounds(spec: ExperimentSpec, baseline: RunDir) -> str:
-    """What to do instead of adding rounds."""
+def instead_of_continuing(spec: ExperimentSpec, baseline: RunDir) -> str:
+    """What to do instead."""
     if why := why_too_short(spec, baseline):
         return why
     return f"Run it again with {spec.kind.longer} instead"
 
 
+def why_not_continued(spec: ExperimentSpec) -> str | None:
+    """Why such an experiment cannot be timed further once it has ended; None if it can."""
+    if why := why_no_rounds(spec):
+        return why
+    if not spec.kind.trains_fully:
+        return "its runs are no whole trainings"
+    if len(spec.environments) > 1:
+        return "it compares environments"
+    if spec.parallel == "fsdp" and spec.num_devices > 1:
+        return "its devices each keep a part of the weights"
+    return None
+
+
 def why_no_rounds(spec: ExperimentSpec) -> str | None:
-    """Why no rounds can be added to such an experiment; None if they can."""
+    """Why a training of such an experiment cannot start again for more rounds; None if it can."""
     if spec.kind.why_no_rounds is not None:
         return spec.kind.why_no_rounds
     if spec.family_level is not None:
@@ -99,7 +113,9 @@ def why_no_rounds(spec: ExperimentSpec) -> str | None:
 
 def _why_not_here(baseline: RunDir) -> str | None:
     """Why this machine or its torch differs from the measured one; None if both are the same."""
-    claim = baseline.read_claim()
+    # A process that was not needed, or stopped before it began, has none.
+    folders = (baseline, *map(RunDir, baseline.attempts.glob("*")))
+    claim = next(filter(None, (folder.read_claim() for folder in folders)), None)
     if claim is None or not claim.is_from_this_host or claim.node is not None:
         return "it ran on another machine"
     environments = (
@@ -118,34 +134,15 @@ def _why_not_here(baseline: RunDir) -> str | None:
     return None
 
 
-def rounds_to_add(run: RunDir) -> AddedRounds | None:
-    """The request for rounds of a finished run; None for a run that trains. Raises `RunnerError`
+def plan_to_continue(run: RunDir) -> PlanSpec | None:
+    """The request to time a finished run further; None for a run that trains. Raises `RunnerError`
     for a damaged request."""
-    return run.read(run.rounds_file, AddedRounds) if run.adds_rounds else None
-
-
-def begin_next_process(runs: Sequence[RunDir]) -> list[RunDir]:
-    """Queues the runs that have just added rounds for their next process; returns them. Returns
-    none if no process is left, or if the baseline, or all other runs, did not end normally."""
-    rounds = rounds_to_add(runs[0])
-    ends = {run: run.read_exit() for run in runs}
-    again = [run for run, ended in ends.items() if ended is not None and ended.returncode == 0]
-    if rounds is None or rounds.processes == 1 or runs[0] not in again or len(again) == 1:
-        return []
-    left = replace(
-        rounds,
-        processes=rounds.processes - 1,
-        max_seconds=rounds.max_seconds - rounds.max_seconds_each,
-    )
-    for run in again:
-        write_atomically(run.rounds_file, left.to_json())
-        run.reopen()
-    return again
+    return run.read(run.plan_file, PlanSpec) if run.only_times else None
 
 
 def require_same_work(run: RunDir, workload: Mapping[str, Any] | None = None) -> None:
-    """Raises `WorkloadError` if the newest process adds rounds of another program than the first
-    one's. `workload`: that of the newest process, if its journal has none."""
+    """Raises `WorkloadError` if the newest process times another program than the first one.
+    `workload`: that of the newest process, if its journal has none."""
     if changed := _what_changed(run, workload or {}):
         verb = "is another one" if len(changed) == 1 else "are others"
         raise WorkloadError(
@@ -194,3 +191,9 @@ def steps_measured(run: RunDir) -> int:
         event for event in each_event(run.events_file) if event["kind"] == "block"
     ]
     return max((int(block["first_step"]) + int(block["num_steps"]) for block in blocks), default=0)
+
+
+def steps_trained(run: RunDir) -> int | None:
+    """Steps of the finished training if it ended before its last one."""
+    ends = [event["step"] for event in each_event(run.events_file) if event["kind"] == "stopped"]
+    return int(ends[0]) if ends else None
