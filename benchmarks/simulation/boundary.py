@@ -104,7 +104,7 @@ def _others(system: System) -> Replaced:
     pipes = SimpleNamespace(
         DefaultSelector=partial(Selector, system), EVENT_READ=selectors.EVENT_READ
     )
-    allowance = CpuAllowance(in_machine=len(CPUS), cpus=CPUS, quota=None)
+    allowance = CpuAllowance(num_in_machine=len(CPUS), cpus=CPUS, quota=None)
     return [
         (time, "monotonic", system.monotonic),
         (time, "time", system.time),
@@ -113,7 +113,6 @@ def _others(system: System) -> Replaced:
         (scheduler, "selectors", pipes),
         (scheduler, "cpu_allowance", lambda: allowance),
         (supervisor, "cpu_allowance", lambda: allowance),
-        (supervisor, "cores", lambda cpus: [frozenset({cpu}) for cpu in sorted(cpus)]),
         (supervisor, "this_machine", lambda data_dir: MACHINE),
         (supervisor, "learn_devices", lambda data_dir, requests, in_vain: None),
         (supervisor, "LINGER_SECONDS", LINGER_SECONDS),

@@ -21,7 +21,7 @@ from breakeven.runner.errors import InvalidRunFolder, RunnerError
 from breakeven.runner.experiments.queue import Experiment, experiments, find_experiment
 from breakeven.runner.files import UNFINISHED
 from breakeven.runner.machine.capabilities import installed_version
-from breakeven.runner.machine.cpus import cores, cpu_allowance, cpus_by_device, numa_nodes
+from breakeven.runner.machine.cpus import cpu_allowance, cpus_by_core, cpus_by_device, numa_nodes
 from breakeven.runner.machine.placement import Machine, Place
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.plain_files import open_inside, walk
@@ -215,7 +215,7 @@ def node_facts(num_gpus: int = 0) -> NodeFacts:
     devices: dict[str, int | None] = {f"cuda:{number}": None for number in range(num_gpus)}
     installed = {package: installed_version(package) for package in PACKAGES}
     versions = {name: version for name, version in installed.items() if version is not None}
-    local_cpus = cpus_by_device(devices, cores(cpus), numa_nodes())
+    local_cpus = cpus_by_device(devices, cpus_by_core(cpus), numa_nodes())
     return NodeFacts(
         host=socket.gethostname(),
         machine=Machine(cpus=cpus, cpus_by_device=local_cpus, is_known=True),

@@ -13,7 +13,7 @@ from breakeven.runner.specs.place import parse_cpus
 class CpuAllowance:
     """The CPUs of the machine that this process may use."""
 
-    in_machine: int
+    num_in_machine: int
     cpus: frozenset[int]
     """Numbers of the CPUs that the scheduler may put this process on."""
     quota: float | None
@@ -22,8 +22,8 @@ class CpuAllowance:
     @property
     def usable(self) -> int:
         """Whole CPUs that can be kept busy, at least 1."""
-        most = len(self.cpus)
-        return most if self.quota is None else max(1, min(most, int(self.quota)))
+        num_allowed = len(self.cpus)
+        return num_allowed if self.quota is None else max(1, min(num_allowed, int(self.quota)))
 
     @property
     def default_threads(self) -> int:
@@ -37,12 +37,12 @@ class CpuAllowance:
 
 def cpu_allowance() -> CpuAllowance:
     """The CPUs of this process; all of the machine, without a quota, if unknown (macOS)."""
-    in_machine = os.cpu_count() or 1
+    num_in_machine = os.cpu_count() or 1
     try:
         cpus = frozenset(os.sched_getaffinity(0))
     except AttributeError:
-        cpus = frozenset(range(in_machine))
-    return CpuAllowance(in_machine=in_machine, cpus=cpus, quota=cpu_quota(cpu_groups()))
+        cpus = frozenset(range(num_in_machine))
+    return CpuAllowance(num_in_machine=num_in_machine, cpus=cpus, quota=cpu_quota(control_groups()))
 
 
 def memory_bytes() -> int | None:
@@ -57,8 +57,8 @@ def explain_threads(specified: int | None, allowance: CpuAllowance) -> str:
     """Why a run has its number of threads, in words."""
     if specified is not None:
         return f"cpu_threads = {specified} in the specification"
-    limits = [f"{allowance.in_machine} in the machine"]
-    if len(allowance.cpus) < allowance.in_machine:
+    limits = [f"{allowance.num_in_machine} in the machine"]
+    if len(allowance.cpus) < allowance.num_in_machine:
         limits.append(f"{len(allowance.cpus)} by affinity")
     if allowance.quota is not None:
         limits.append(f"a quota of {allowance.quota:g}")
@@ -68,11 +68,11 @@ def explain_threads(specified: int | None, allowance: CpuAllowance) -> str:
     )
 
 
-MOUNT = Path("/sys/fs/cgroup")
-MEMBERSHIP = Path("/proc/self/cgroup")
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
-def cpu_groups(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> tuple[Path, ...]:
+def control_groups(mount: Path = CGROUP_MOUNT, membership: Path = OWN_CGROUPS) -> tuple[Path, ...]:
     """Folders of the control groups that limit this process's CPU time, its own first.
 
     Supports both versions, cgroups(7). Empty if none can be read. In a container, the groups above
@@ -86,14 +86,15 @@ def cpu_groups(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> tuple[Path
     for line in lines:
         _number, controllers, path = line.split(":", 2)
         if controllers == "":
-            hybrid = mount / "unified"
-            base = hybrid if hybrid.is_dir() else mount
+            # With both versions at once, systemd mounts the newer one here.
+            both_versions = mount / "unified"
+            base = both_versions if both_versions.is_dir() else mount
         elif "cpu" in controllers.split(","):
             base = mount / "cpu"
         else:
             continue
-        inside = PurePosixPath(path)
-        folders += [base / group.relative_to("/") for group in (inside, *inside.parents)]
+        own_group = PurePosixPath(path)
+        folders += [base / group.relative_to("/") for group in (own_group, *own_group.parents)]
     return tuple(folder for folder in folders if (folder / "cpu.stat").is_file())
 
 
@@ -117,12 +118,13 @@ def _quota(group: Path) -> float | None:
 
 
 def throttled_periods(groups: Sequence[Path]) -> int | None:
-    """Periods so far in which a quota was used up early; None without a counter."""
-    counts = [count for group in groups if (count := _throttled(group)) is not None]
+    """Periods of the scheduler so far in which a quota was used up early, summed over the groups;
+    None without a counter."""
+    counts = [count for group in groups if (count := _num_throttled(group)) is not None]
     return sum(counts) if counts else None
 
 
-def _throttled(group: Path) -> int | None:
+def _num_throttled(group: Path) -> int | None:
     try:
         for line in (group / "cpu.stat").read_text().splitlines():
             name, _, value = line.partition(" ")
@@ -136,28 +138,27 @@ def _throttled(group: Path) -> int | None:
 SYSTEM = Path("/sys/devices/system")
 
 
-def cores(cpus: Collection[int], system: Path = SYSTEM) -> list[frozenset[int]]:
-    """Groups CPUs by the core that they share, in order; each CPU alone if the cores are
-    unknown."""
+def cpus_by_core(cpus: Collection[int], system: Path = SYSTEM) -> list[frozenset[int]]:
+    """The CPUs of each core, cores by their lowest CPU; each CPU alone if the cores are unknown."""
     siblings = {
-        number: _listed(system / f"cpu/cpu{number}/topology/thread_siblings_list")
+        number: _cpus_in(system / f"cpu/cpu{number}/topology/thread_siblings_list")
         for number in cpus
     }
-    groups = {frozenset(cpus) & (siblings[number] or {number}) for number in cpus}
-    return sorted(groups, key=min)
+    by_core = {frozenset(cpus) & (siblings[number] or {number}) for number in cpus}
+    return sorted(by_core, key=min)
 
 
 def numa_nodes(system: Path = SYSTEM) -> dict[int, frozenset[int]]:
     """CPUs of each NUMA node; empty if unknown."""
     nodes = {}
     for folder in system.glob("node/node*"):
-        cpus = _listed(folder / "cpulist")
+        cpus = _cpus_in(folder / "cpulist")
         if cpus:
             nodes[int(folder.name.removeprefix("node"))] = cpus
     return nodes
 
 
-def _listed(file: Path) -> frozenset[int]:
+def _cpus_in(file: Path) -> frozenset[int]:
     try:
         return parse_cpus(file.read_text())
     except (OSError, ValueError):
@@ -165,37 +166,42 @@ def _listed(file: Path) -> frozenset[int]:
 
 
 def equal_parts(cores: Sequence[frozenset[int]], count: int) -> list[frozenset[int]] | None:
-    """The CPUs of so many parts with equal numbers of whole cores; None with too few cores."""
+    """Divides the cores into `count` parts of equal size, and returns the CPUs of each; leftover
+    cores belong to no part. None with too few cores."""
     size = len(cores) // count
     parts = (cores[number * size : (number + 1) * size] for number in range(count))
     return [frozenset[int]().union(*part) for part in parts] if size else None
 
 
 def cpus_by_device(
-    devices: Mapping[str, int | None],
+    node_of_device: Mapping[str, int | None],
     cores: Sequence[frozenset[int]],
     nodes: Mapping[int, frozenset[int]],
 ) -> dict[str, frozenset[int]]:
-    """Different CPUs for each device: equal numbers of whole cores of its NUMA node. `devices`: the
-    node of each, None if unknown. A single device gets all CPUs. So does each device if a node has
-    fewer cores than devices.
+    """Divides the cores of each NUMA node equally among the devices of the node, which is None if
+    unknown.
+
+    Exceptions: if the node of one device is unknown or has no usable CPU, all cores are divided
+    among all devices. If a node has fewer cores than devices, each device has all CPUs, as has a
+    single device.
     """
-    every = frozenset[int]().union(*cores)
-    if len(devices) < 2:
-        return dict.fromkeys(devices, every)
-    cpus: dict[int | None, frozenset[int]] = {None: every}
-    cpus.update(nodes.items())
-    node_by_device = {
-        name: node if cpus.get(node, frozenset()) & every else None
-        for name, node in devices.items()
+    all_cpus = frozenset[int]().union(*cores)
+    if len(node_of_device) < 2:
+        return dict.fromkeys(node_of_device, all_cpus)
+    cpus_by_node: dict[int | None, frozenset[int]] = {None: all_cpus}
+    cpus_by_node.update(nodes.items())
+    used_nodes = {
+        name: node if cpus_by_node.get(node, frozenset()) & all_cpus else None
+        for name, node in node_of_device.items()
     }
-    if None in node_by_device.values():  # The nearest memory is unknown.
-        node_by_device = dict.fromkeys(devices)
+    if None in used_nodes.values():  # One device's node is unknown: divide all cores instead.
+        used_nodes = dict.fromkeys(node_of_device)
     chosen: dict[str, frozenset[int]] = {}
-    for node in set(node_by_device.values()):
-        local = [name for name in devices if node_by_device[name] == node]
-        parts = equal_parts([core for core in cores if core <= cpus[node]], len(local))
+    for node in set(used_nodes.values()):
+        devices_of_node = [name for name in node_of_device if used_nodes[name] == node]
+        cores_of_node = [core for core in cores if core <= cpus_by_node[node]]
+        parts = equal_parts(cores_of_node, len(devices_of_node))
         if parts is None:
-            return dict.fromkeys(devices, every)
-        chosen |= dict(zip(local, parts, strict=True))
+            return dict.fromkeys(node_of_device, all_cpus)
+        chosen |= dict(zip(devices_of_node, parts, strict=True))
     return chosen

@@ -13,7 +13,7 @@ from breakeven.runner.machine.capabilities import (
     shows_gpu,
     visible_hardware,
 )
-from breakeven.runner.machine.cpus import cores, cpu_allowance, cpus_by_device, numa_nodes
+from breakeven.runner.machine.cpus import cpu_allowance, cpus_by_core, cpus_by_device, numa_nodes
 from breakeven.runner.machine.placement import CPU, Machine, Place, ResourceRequest, StartPlan, plan
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import devices_in_use
@@ -25,7 +25,9 @@ def this_machine(data_dir: DataDir) -> Machine:
     """This machine: its devices from the last probe, and the CPUs that this process may use."""
     cpus = cpu_allowance().cpus
     nodes = {device.id: device.numa_node for device in known_devices(data_dir) if device.id != CPU}
-    return Machine(cpus=cpus, cpus_by_device=cpus_by_device(nodes, cores(cpus), numa_nodes()))
+    return Machine(
+        cpus=cpus, cpus_by_device=cpus_by_device(nodes, cpus_by_core(cpus), numa_nodes())
+    )
 
 
 def learn_devices(

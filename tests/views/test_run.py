@@ -461,7 +461,7 @@ def test_a_race_says_how_its_device_is_now(folder: DataDir) -> None:
 
 
 def test_a_busy_machine_is_mentioned_before_a_launch() -> None:
-    allowance = CpuAllowance(in_machine=8, cpus=frozenset(range(8)), quota=None)
+    allowance = CpuAllowance(num_in_machine=8, cpus=frozenset(range(8)), quota=None)
     assert before_launch(allowance, load=3.9) == ""
     assert "load average 4.5" in before_launch(allowance, load=4.5)
     assert "on 8 CPUs" in before_launch(allowance, load=4.5)

@@ -6,7 +6,7 @@ from typing import Any
 
 from breakeven.runner.checks.data_file import locate
 from breakeven.runner.errors import UnusableData, WorkloadError
-from breakeven.runner.worker.data.hub_access import hub_advice
+from breakeven.runner.worker.data.hub_access import why_not_found
 
 
 def open_file(source: str, *, may_be_folder: bool) -> Any:
@@ -39,7 +39,7 @@ def open_hub(source: str, split: str) -> Any:
         return datasets.load_dataset(source, split=split)
     except Exception as error:
         raise WorkloadError(
-            f"data.source = {source!r}, split {split!r}: {hub_advice(error)} For a file give a "
+            f"data.source = {source!r}, split {split!r}: {why_not_found(error)} For a file give a "
             "path that ends in .csv, .jsonl or .parquet"
         ) from error
 

@@ -1,4 +1,4 @@
-"""The hub of models and data sets: tests whether it answers, and gives advice if not."""
+"""The hub of models and data sets: tests whether it answers, and says why a name is not found."""
 
 import os
 import time
@@ -13,18 +13,18 @@ UNREACHABLE_VARIABLE = "BREAKEVEN_HUB_UNREACHABLE"
 ATTEMPTS = 2
 PAUSE_SECONDS = 1.0
 """Pause before the second attempt."""
-GIVE_MODEL = "Give a local folder, or one of the built-in models"
-"""Advice after `hub_advice` if a model is not found."""
+MODEL_ADVICE = "Give a local folder, or one of the built-in models"
+"""Advice after `why_not_found` if a model is not found."""
 
 
 def go_offline_without_hub(experiment: ExperimentSpec) -> None:
     """Sets `HF_HUB_OFFLINE`, the hub library's own switch, if the experiment needs the hub and the
-    hub does not answer. Then the library reads its cache at once; otherwise it repeats each of four
-    requests five times, which takes 23 s per request.
+    hub does not answer. Then the library reads its cache at once; otherwise it makes four requests
+    and tries each five times, which takes 23 s per request.
 
     Call this before the import of transformers and datasets, which read the switch.
     """
-    if not _may_ask_hub(experiment):
+    if not _needs_hub(experiment):
         return
     try:
         from huggingface_hub import constants
@@ -38,7 +38,7 @@ def go_offline_without_hub(experiment: ExperimentSpec) -> None:
         constants.HF_HUB_OFFLINE = True
 
 
-def hub_advice(error: Exception) -> str:
+def why_not_found(error: Exception) -> str:
     """The reason why a name of the hub was not found, as the text after the name."""
     why = os.environ.get(UNREACHABLE_VARIABLE)
     if why is not None:
@@ -56,25 +56,30 @@ def hub_advice(error: Exception) -> str:
     return f"it is no local folder; {reason}.{detail}"
 
 
-def from_pretrained(kind: Any, source: str, what: str = "", **options: Any) -> Any:
+def from_pretrained(
+    pretrained_class: Any, source: str, missing_part: str = "", **options: Any
+) -> Any:
     """Loads from a local folder or the hub, as a class of transformers does, but runs no code from
-    there; raises `WorkloadError`, which says `what` is missing and gives advice."""
+    there. Raises `WorkloadError` with the reason and advice; `missing_part` begins the reason, such
+    as "no tokenizer; "."""
     try:
-        return kind.from_pretrained(source, trust_remote_code=False, **options)
+        return pretrained_class.from_pretrained(source, trust_remote_code=False, **options)
     except Exception as error:
-        advice = f"{hub_advice(error)} {GIVE_MODEL}"
-        raise WorkloadError(f"model.source = {source!r}: {what}{advice}") from error
+        advice = f"{why_not_found(error)} {MODEL_ADVICE}"
+        raise WorkloadError(f"model.source = {source!r}: {missing_part}{advice}") from error
 
 
-def _may_ask_hub(experiment: ExperimentSpec) -> bool:
+def _needs_hub(experiment: ExperimentSpec) -> bool:
     """Whether a source is neither built in, nor code, nor a local file or folder."""
+    # Built-in sources and code have a colon: `builtin:reviews`, `script:train.py`.
     data = experiment.data
     sources = [experiment.model.source, *([] if data.is_file else [data.source])]
     return any(":" not in source and not os.path.exists(source) for source in sources)
 
 
 def _why_unreachable() -> str | None:
-    """The reason why the hub does not answer; None for any answer."""
+    """The reason why the hub does not answer; None if it answers, also with an error
+    status."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
@@ -84,6 +89,6 @@ def _why_unreachable() -> str | None:
         try:
             get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
             return None
-        except Exception as error:  # The library's HTTP client depends on its version.
+        except Exception as error:  # Its versions use different HTTP clients, with other errors.
             why = f"{constants.ENDPOINT}: {type(error).__name__}: {printable(error, 200)}"
     return why

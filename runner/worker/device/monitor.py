@@ -17,7 +17,12 @@ from typing import Any
 
 import torch
 
-from breakeven.runner.machine.cpus import CpuAllowance, cpu_allowance, cpu_groups, throttled_periods
+from breakeven.runner.machine.cpus import (
+    CpuAllowance,
+    control_groups,
+    cpu_allowance,
+    throttled_periods,
+)
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.nvml import NvidiaDriver, Unavailable
@@ -67,7 +72,7 @@ class CpuMonitor:
         """`threads`: number of CPUs that the run uses."""
         self._cpus = allowance.cpus
         self._threads = threads
-        self._groups = cpu_groups()
+        self._groups = control_groups()
         self._frequency_next = 0.0
         self.breakeven_pids: list[int] = []
         """Breakeven's other processes; their CPU time counts as this run's own."""

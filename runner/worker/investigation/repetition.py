@@ -1,5 +1,5 @@
-"""Repeats the investigated run from its beginning, as the run made its steps, and judges the losses
-by the band of another baseline and control."""
+"""Trains the investigated run once more from its beginning, with the same settings, and judges its
+losses by the band that a new baseline and a new control give."""
 
 import math
 import os
@@ -25,57 +25,64 @@ from breakeven.runner.worker.turn_source import Turns
 
 
 class Repetition:
-    """The first steps of a run made again: without a compiler twice, and under backends."""
+    """Trains the first steps of a run again: twice without a compiler, as baseline and as control,
+    and under backends."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
-        self._equals: list[Losses] = []
+        self._baseline_and_control: list[Losses] = []
         """Losses of the baseline and of the control."""
         self._precision: Precision = spec.experiment.training.precision
 
     def can_judge(self, step: int) -> bool:
-        """Whether the band includes the step. Later, rounding alone decides single losses."""
-        return step in self._half_widths(step)
+        """Whether the band includes the step. Later, rounding alone decides single losses.
+
+        The first call trains the baseline and the control; raises the errors of these trainings.
+        """
+        return step in self._measure_half_widths(step)
 
     def outcome(self, backend: str, step: int) -> Outcome:
-        """Whether a loss up to `step` differs from the baseline's as no rounding explains. Raises
-        the errors of the run, and `WorkloadError` if it ends before this step."""
-        half = self._half_widths(step)
+        """Whether a loss up to `step` differs from the baseline's by more than rounding explains.
+        Raises the errors of the run, and `WorkloadError` if it ends before this step."""
+        half_width_by_step = self._measure_half_widths(step)
         losses, _ = repeat_run(self._spec, "backend", backend, step + 1)
         limit = broken_limit(self._precision, num_controls=1)
-        for judged in sorted(step for step in half if step in losses):
-            distance = abs(losses[judged] - self._equals[0][judged])
-            if not distance <= limit * half[judged]:  # not a number, too
+        for judged_step in sorted(step for step in half_width_by_step if step in losses):
+            distance = abs(losses[judged_step] - self._baseline_and_control[0][judged_step])
+            half_width = half_width_by_step[judged_step]
+            if not distance <= limit * half_width:  # `not <=` also catches NaN.
                 return Outcome(
                     kind="differs",
-                    step=judged,
+                    step=judged_step,
                     quantity="loss",
                     max_error=distance if math.isfinite(distance) else math.inf,
-                    allowed_error=half[judged],
+                    allowed_error=half_width,
                 )
-        if step not in losses:  # what was not made again shows nothing
+        if step not in losses:  # A training that ended earlier proves nothing.
             raise WorkloadError(f"the repeated training has no loss at step {step}")
         return PASSES
 
-    def _half_widths(self, step: int) -> dict[int, float]:
-        if not self._equals:
+    def _measure_half_widths(self, step: int) -> dict[int, float]:
+        """Half width of the band by step; the first call trains the baseline and the control."""
+        if not self._baseline_and_control:
             for role in ("baseline", "control"):
                 losses, precision = repeat_run(self._spec, role, None, step + 1 + LEAD_STEPS)
-                self._equals.append(losses)
+                self._baseline_and_control.append(losses)
                 self._precision = precision or self._precision
-        return half_widths(self._equals[0], self._equals[1:], self._precision)
+        baseline, control = self._baseline_and_control
+        return half_widths(baseline, [control], self._precision)
 
 
-class _FewTurns(Turns):
+class _LimitedTurns(Turns):
     """Turns that end with a number of steps."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self._left = number
+        self._turns_left = number
 
     def _next(self) -> Turn | None:
-        self._left -= 1
-        return super()._next() if self._left >= 0 else None
+        self._turns_left -= 1
+        return super()._next() if self._turns_left >= 0 else None
 
 
 def repeat_run(
@@ -98,22 +105,22 @@ def repeat_run(
     )
     arm = next(arm for arm in experiment.arms if arm.role == role)
     repeated = replace(spec, experiment=experiment, arm=arm)
-    place = os.getcwd()
-    work = run_script if experiment.workload.is_own_program else run_session
+    previous_folder = os.getcwd()
+    execute = run_script if experiment.workload.is_own_program else run_session
     torch._dynamo.reset()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run = RunDir(Path(folder) / repeated.run_id)
         run.write_spec(repeated)
         log = EventLog(run.events_file)
         try:
-            work(run, repeated, log, _FewTurns(steps))
+            execute(run, repeated, log, _LimitedTurns(steps))
         finally:
             log.close()
-            os.chdir(place)
-        return _recorded(run)
+            os.chdir(previous_folder)
+        return _losses_and_precision(run)
 
 
-def _recorded(run: RunDir) -> tuple[Losses, Precision | None]:
+def _losses_and_precision(run: RunDir) -> tuple[Losses, Precision | None]:
     losses: dict[int, float] = {}
     precision = None
     for event in each_event(run.events_file):

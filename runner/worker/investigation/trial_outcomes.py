@@ -61,7 +61,8 @@ class Outcome:
     max_error: float | None = None
     """Largest difference to the tensor without a compiler."""
     allowed_error: float | None = None
-    """Root mean square error of the tensor without a compiler, against double precision."""
+    """Root mean square error of the tensor without a compiler, against double precision; of a loss
+    in a repeated training, the half width of the band."""
     out_of_memory: bool = False
     is_unstable: bool = False
     """Whether the same computation without a compiler differs as much from itself."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from breakeven.runner.machine.cpus import cores, cpus_by_device, numa_nodes
+from breakeven.runner.machine.cpus import cpus_by_core, cpus_by_device, numa_nodes
 from breakeven.runner.specs.place import parse_cpus, write_cpus
 
 
@@ -37,7 +37,7 @@ def test_threads_of_one_core_stay_together_and_devices_get_cores_of_their_node(
 ) -> None:
     siblings = {number: f"{number % 4},{number % 4 + 4}" for number in range(8)}
     folder = system(tmp_path, siblings, {0: "0-1,4-5", 1: "2-3,6-7"})
-    groups = cores(range(8), folder)
+    groups = cpus_by_core(range(8), folder)
     assert groups == [{0, 4}, {1, 5}, {2, 6}, {3, 7}]
     nodes = numa_nodes(folder)
     assert nodes == {0: {0, 1, 4, 5}, 1: {2, 3, 6, 7}}
@@ -53,7 +53,7 @@ def test_threads_of_one_core_stay_together_and_devices_get_cores_of_their_node(
 
 def test_only_cpus_that_may_be_used_are_given_away(tmp_path: Path) -> None:
     folder = system(tmp_path, {0: "0,2", 1: "1,3", 3: "1,3"}, {})
-    assert cores({0, 1, 3}, folder) == [{0}, {1, 3}]
+    assert cpus_by_core({0, 1, 3}, folder) == [{0}, {1, 3}]
     assert numa_nodes(folder) == {}
 
 

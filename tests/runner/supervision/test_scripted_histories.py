@@ -149,7 +149,7 @@ def test_none_trains_before_the_baseline_of_an_unchecked_experiment_is_set_up(
 def test_no_more_runs_load_at_once_than_there_are_cpus_and_one_that_is_stopped_never_starts(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    allowance = CpuAllowance(in_machine=8, cpus=frozenset({3}), quota=None)
+    allowance = CpuAllowance(num_in_machine=8, cpus=frozenset({3}), quota=None)
     monkeypatch.setattr(f"{SCHEDULER}.cpu_allowance", lambda: allowance)
     script.coming = iter((LATE, LATE, LATE))
     script.submit()

@@ -91,7 +91,7 @@ def test_each_of_two_devices_has_an_experiment_and_any_one_goes_where_there_is_r
 ) -> None:
     """Torch was not asked for them, as when a user's script queues experiments."""
     answers(monkeypatch, ANSWER)
-    four = CpuAllowance(in_machine=4, cpus=frozenset(range(4)), quota=None)
+    four = CpuAllowance(num_in_machine=4, cpus=frozenset(range(4)), quota=None)
     monkeypatch.setattr("breakeven.runner.machine.occupancy.cpu_allowance", lambda: four)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: None)
     keys = [

@@ -102,7 +102,7 @@ def is_alive(pid: int) -> bool:
 
 
 def allow_cpus(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
-    allowance = CpuAllowance(in_machine=8, cpus=frozenset(numbers), quota=None)
+    allowance = CpuAllowance(num_in_machine=8, cpus=frozenset(numbers), quota=None)
     for module in (SCHEDULER, SUPERVISOR):
         monkeypatch.setattr(f"{module}.cpu_allowance", lambda: allowance)
 

@@ -180,7 +180,7 @@ def test_own_work_is_not_that_of_others() -> None:
 
 def test_where_the_system_tells_nothing_the_rest_is_measured() -> None:
     """As of CPUs that no file of /proc mentions."""
-    nowhere = machine.CpuAllowance(in_machine=2, cpus=frozenset({99_998, 99_999}), quota=None)
+    nowhere = machine.CpuAllowance(num_in_machine=2, cpus=frozenset({99_998, 99_999}), quota=None)
     fields = device_monitor.CpuMonitor(nowhere, threads=1).end()
     assert fields["wall_seconds"] > 0 and fields["cpus"] == 2
     assert not {"busy_cpu_seconds", "stolen_cpu_seconds"} & fields.keys()
@@ -205,11 +205,11 @@ def test_a_quota_is_the_strictest_of_all_groups_around_the_process(tmp_path: Pat
     for folder, limit, throttled in ((inner, "max", 3), (inner.parent, "150000", 40)):
         (folder / "cpu.max").write_text(f"{limit} 100000\n")
         (folder / "cpu.stat").write_text(f"usage_usec 5\nnr_periods 9\nnr_throttled {throttled}\n")
-    groups = machine.cpu_groups(mount, membership)
+    groups = machine.control_groups(mount, membership)
     assert groups == (inner, inner.parent)
     assert machine.cpu_quota(groups) == 1.5
     assert machine.throttled_periods(groups) == 43
-    none = machine.cpu_groups(tmp_path, tmp_path / "missing")
+    none = machine.control_groups(tmp_path, tmp_path / "missing")
     assert (none, machine.cpu_quota(none), machine.throttled_periods(none)) == ((), None, None)
 
 
@@ -222,7 +222,7 @@ def test_the_older_version_of_control_groups_is_read_too(tmp_path: Path) -> None
     (group / "cpu.stat").write_text("nr_periods 2\nnr_throttled 1\nthrottled_time 7\n")
     (group / "cpu.cfs_period_us").write_text("100000\n")
     (group / "cpu.cfs_quota_us").write_text("200000\n")
-    groups = machine.cpu_groups(tmp_path / "cgroup", membership)
+    groups = machine.control_groups(tmp_path / "cgroup", membership)
     assert groups == (group,)
     assert machine.cpu_quota(groups) == 2.0
     (group / "cpu.cfs_quota_us").write_text("-1\n")
@@ -231,7 +231,7 @@ def test_the_older_version_of_control_groups_is_read_too(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("in_machine", "affinity", "quota", "usable", "threads"),
+    ("num_in_machine", "affinity", "quota", "usable", "threads"),
     [
         (64, 64, None, 64, 32),
         (64, 2, None, 2, 1),  # a container pinned to 2 of 64 CPUs
@@ -241,15 +241,15 @@ def test_the_older_version_of_control_groups_is_read_too(tmp_path: Path) -> None
     ],
 )
 def test_a_run_gets_half_of_the_cpus_that_it_may_use(
-    in_machine: int, affinity: int, quota: float | None, usable: int, threads: int
+    num_in_machine: int, affinity: int, quota: float | None, usable: int, threads: int
 ) -> None:
     cpus = frozenset(range(affinity))
-    allowance = machine.CpuAllowance(in_machine=in_machine, cpus=cpus, quota=quota)
+    allowance = machine.CpuAllowance(num_in_machine=num_in_machine, cpus=cpus, quota=quota)
     assert (allowance.usable, allowance.default_threads) == (usable, threads)
 
 
 def test_why_there_are_so_many_threads_is_said() -> None:
-    allowance = machine.CpuAllowance(in_machine=64, cpus=frozenset(range(8)), quota=2.5)
+    allowance = machine.CpuAllowance(num_in_machine=64, cpus=frozenset(range(8)), quota=2.5)
     assert machine.explain_threads(None, allowance) == (
         "half of the CPUs that the run may use, at least 1: 2 "
         "(64 in the machine, 8 by affinity, a quota of 2.5)"
