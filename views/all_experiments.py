@@ -7,7 +7,7 @@ import streamlit as st
 
 from breakeven.runner.arguments.filters import Filter
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import catalog, chosen
+from breakeven.storage.library.catalog import catalog, matching_rows
 from breakeven.views.access import permissions
 from breakeven.views.library import overviews, selected, sides, suites, table
 from breakeven.views.library.overviews import compute_meanwhile
@@ -76,7 +76,7 @@ def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:
 
 def show_experiments(store: Store, frame: pd.DataFrame, wanted: Filter, columns: list[str]) -> None:
     """The table of the experiments that match the filter, and actions on the ticked rows."""
-    matching = chosen(frame, wanted)
+    matching = matching_rows(frame, wanted)
     actions = st.container()
     picked = show_table(frame, matching, columns)
     with actions:

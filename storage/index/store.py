@@ -74,8 +74,8 @@ class Store:
         self._ingesting = threading.Lock()
         self._watch: Watch | None = None
         self._numbers: dict[str, int] = {}
-        self.num_results = 0
-        """Number of summaries and sizes that this process has computed."""
+        self.results_version = 0
+        """Rises with each summary or size that this process computes or forgets."""
         self.sizes: dict[str, tuple[float, dict[str, int]]] = {}
         """When experiments were measured, and their bytes on disk."""
         self._unwritten: dict[tuple[str, str], list[Any]] = {}

@@ -1,8 +1,8 @@
 """The catalog: a row for every experiment and imported result, with all data that lists show; and
 its filters, which `runner.arguments.filters` defines.
 
-Its sizes on disk are measured in small parts, because walking folders is slow, and are valid for
-some minutes.
+The sizes of experiments on disk are measured a few at a time, because walking folders is slow, and
+are valid for some minutes.
 """
 
 import math
@@ -35,7 +35,7 @@ from breakeven.storage.result_caches import Revision, memo, read_stored
 
 SHARE_OF_SIZES = 0.2
 """Largest share of the computing time that measuring sizes on disk may take."""
-OF_EXPERIMENT = [
+EXPERIMENT_COLUMNS = [
     "experiment_id",
     "name",
     "submitted",
@@ -55,7 +55,7 @@ OF_EXPERIMENT = [
     "text",
 ]
 """Columns of the catalog that rows of backends also have."""
-OF_BEST = (
+BEST_COLUMNS = (
     "speedup",
     "speedup_low",
     "speedup_high",
@@ -69,21 +69,21 @@ _computing = threading.Lock()
 
 def catalog_version(store: Store) -> tuple[Any, ...]:
     """A version that changes if the catalog must be computed again."""
-    return store.generation, store.num_results, imported_version(store.data_dir)
+    return store.generation, store.results_version, imported_version(store.data_dir)
 
 
 @memo(catalog_version, shared=True)
 def catalog(store: Store) -> pd.DataFrame:
     """One row per experiment, newest first, then one per imported result.
 
-    `known` is false while the numbers are missing; `compute` adds them. Undefined and unknown
-    values are None; break-even steps are infinite for never. Callers must not change the frame,
-    because all of them share it.
+    `known` is false while the numbers are missing; `compute_missing` adds them. Undefined and
+    unknown values are None; break-even steps are infinite for never. Callers must not change the
+    frame, because all of them share it.
     """
-    known, measured = summaries(store), known_sizes(store)
+    stored, sizes_by_id = summaries(store), known_sizes(store)
     rows = [
-        _row(experiment, known.get(experiment["experiment_id"]))
-        | measured.get(experiment["experiment_id"], {})
+        _row(experiment, stored.get(experiment["experiment_id"]))
+        | sizes_by_id.get(experiment["experiment_id"], {})
         for experiment in queries.list_experiments(store).to_dict("records")
     ]
     rows += _imported_rows(store)
@@ -100,40 +100,41 @@ def summaries(store: Store) -> dict[str, Summary]:
     listed = queries.list_experiments(store)
     keys = zip(listed["experiment_id"], listed["revision"], listed["num_runs"], strict=True)
     return {
-        experiment_id: stored[experiment_id, Revision(newest, num_runs)]
-        for experiment_id, newest, num_runs in keys
-        if (experiment_id, Revision(newest, num_runs)) in stored
+        experiment_id: stored[experiment_id, Revision(revision, num_runs)]
+        for experiment_id, revision, num_runs in keys
+        if (experiment_id, Revision(revision, num_runs)) in stored
     }
 
 
-def compute(store: Store, seconds: float, only: Sequence[str] | None = None) -> int:
-    """Computes missing summaries of experiments that are over, for about `seconds`, at least one;
-    returns the number of missing rows. With `only`, just these experiments, in this order."""
+def compute_missing(store: Store, seconds: float, only: Sequence[str] | None = None) -> int:
+    """Computes missing summaries of experiments that are over, for about `seconds` but at least
+    one, and measures missing sizes. Returns how many experiments still lack their summary or their
+    sizes, the larger number. With `only`, just these experiments, in this order."""
     listed = queries.list_experiments(store).set_index("experiment_id")
-    chosen = [
+    ids = [
         experiment_id
         for experiment_id in (listed.index if only is None else only)
         if experiment_id in listed.index
     ]
     is_over = ~listed["state"].isin(ACTIVE_EXPERIMENTS)
-    places = [
-        (experiment_id, list(listed.at[experiment_id, "folders"])) for experiment_id in chosen
+    folders_by_id = [
+        (experiment_id, list(listed.at[experiment_id, "folders"])) for experiment_id in ids
     ]
-    unmeasured = measure_sizes(store, places, seconds * SHARE_OF_SIZES)
-    over = [experiment_id for experiment_id in chosen if is_over[experiment_id]]
+    unmeasured = measure_sizes(store, folders_by_id, seconds * SHARE_OF_SIZES)
+    over = [experiment_id for experiment_id in ids if is_over[experiment_id]]
     return max(unmeasured, _summarize(store, over, seconds))
 
 
-def _summarize(store: Store, wanted: Sequence[str], seconds: float) -> int:
+def _summarize(store: Store, ids: Sequence[str], seconds: float) -> int:
     """Computes missing summaries, unless another thread does; returns how many are missing."""
-    deadline, known = time.monotonic() + seconds, summaries(store)
-    missing = [wanted_id for wanted_id in wanted if wanted_id not in known]
+    deadline, stored = time.monotonic() + seconds, summaries(store)
+    missing = [experiment_id for experiment_id in ids if experiment_id not in stored]
     if not missing or not _computing.acquire(blocking=False):
         return len(missing)
     try:
         for number, experiment_id in enumerate(missing, start=1):
             summarize(store, experiment_id)
-            store.num_results += 1
+            store.results_version += 1
             if time.monotonic() > deadline:
                 return len(missing) - number
     finally:
@@ -142,9 +143,9 @@ def _summarize(store: Store, wanted: Sequence[str], seconds: float) -> int:
 
 
 def backend_rows(
-    store: Store, chosen: pd.DataFrame | None = None, environments: Collection[str] = ()
+    store: Store, rows: pd.DataFrame | None = None, environments: Collection[str] = ()
 ) -> pd.DataFrame:
-    """One row for every backend of the compared experiments among these rows of the catalog, or
+    """One row for every backend of the compared experiments among `rows` of the catalog, or
     among all, the oldest first; matrix and trends use these rows. `environments`: only backends of
     these, unless empty.
 
@@ -152,42 +153,47 @@ def backend_rows(
     label) and all fields of `BackendSummary`; versions are those of the backend's run, and
     `environment` is `own` for Breakeven's own Python.
     """
-    frame = catalog(store) if chosen is None else chosen
+    frame = catalog(store) if rows is None else rows
     frame = frame[frame["experiment_id"].notna()]
-    of_experiment = {row["experiment_id"]: row for row in frame[OF_EXPERIMENT].to_dict("records")}
-    rows = [
+    row_by_id = {row["experiment_id"]: row for row in frame[EXPERIMENT_COLUMNS].to_dict("records")}
+    records = [
         {
-            **of_experiment[experiment_id],
-            **_own_numbers(backend),
+            **row_by_id[experiment_id],
+            **_recorded_fields(backend),
             "backend": backend.label,
             "workload": summary.workload,
             "environment": backend.environment or OWN,
         }
         for experiment_id, summary in reversed(summaries(store).items())
-        if experiment_id in of_experiment
+        if experiment_id in row_by_id
         for backend in summary.backends
         if not environments or backend.environment in environments
     ]
-    fields = [name for name in BackendSummary.__dataclass_fields__ if name not in OF_EXPERIMENT]
-    columns = [*OF_EXPERIMENT, "backend", "workload", *fields]
-    return pd.DataFrame(rows, columns=columns, dtype=object)
+    fields = [
+        name for name in BackendSummary.__dataclass_fields__ if name not in EXPERIMENT_COLUMNS
+    ]
+    columns = [*EXPERIMENT_COLUMNS, "backend", "workload", *fields]
+    return pd.DataFrame(records, columns=columns, dtype=object)
 
 
-def _own_numbers(backend: BackendSummary) -> dict[str, Any]:
-    """The fields of a backend; without versions that its run did not record."""
+def _recorded_fields(backend: BackendSummary) -> dict[str, Any]:
+    """The fields of a backend, except versions that its run did not record: those of the experiment
+    stay in its row."""
     return {
         name: value
         for name, value in vars(backend).items()
-        if value is not None or name not in OF_EXPERIMENT
+        if value is not None or name not in EXPERIMENT_COLUMNS
     }
 
 
 def _row(experiment: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
+    """The columns of the catalog, without sizes, for a row of `queries.list_experiments`; without a
+    summary, results are None."""
     best = (summary.best if summary else None) or BackendSummary(label="", state="")
     labels: Labels = experiment["labels"]
     is_over = experiment["state"] in FINAL_EXPERIMENTS
     is_specified = workload_of(experiment["task"]).is_specified
-    took = experiment["ended"] - experiment["claimed"] if is_over else math.nan
+    seconds = experiment["ended"] - experiment["claimed"] if is_over else math.nan
     return {
         **{
             name: experiment[name]
@@ -202,24 +208,24 @@ def _row(experiment: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
                 "origin",
             )
         },
-        **{name: _known(experiment[name]) for name in ("host", "suite_run")},
+        **{name: _none_if_missing(experiment[name]) for name in ("host", "suite_run")},
         "model": short_source(experiment["model"]),
         "data": short_source(experiment["data"]),
-        "device": _known(experiment["device_name"]) or experiment["device"],
-        "torch": _known(experiment["torch_version"]),
-        "transformers": _known(experiment["transformers_version"]),
+        "device": _none_if_missing(experiment["device_name"]) or experiment["device"],
+        "torch": _none_if_missing(experiment["torch_version"]),
+        "transformers": _none_if_missing(experiment["transformers_version"]),
         "precision": experiment["precision"] if is_specified else None,
         "batch": int(experiment["batch"]) if is_specified else None,
         "backends": tuple(experiment["backends"]),
         "environments": tuple(experiment["environments"]),
-        "duration": None if pd.isna(took) else max(0.0, took),
+        "duration": None if pd.isna(seconds) else max(0.0, seconds),
         "tags": labels.tags,
         "notes": labels.notes,
         "known": summary is not None or experiment["state"] in ACTIVE_EXPERIMENTS,
         "problem": summary.problem if summary else None,
         "answer": summary.answer if summary else None,
         "best": best.label or None,
-        **{name: getattr(best, name) for name in OF_BEST},
+        **{name: getattr(best, name) for name in BEST_COLUMNS},
         "verdict": best.speed_verdict,
         # Candidates of a search may fail or be cancelled.
         "parity": best.parity
@@ -230,7 +236,7 @@ def _row(experiment: dict[Any, Any], summary: Summary | None) -> dict[str, Any]:
     }
 
 
-def _known(value: Any) -> Any:
+def _none_if_missing(value: Any) -> Any:
     return None if pd.isna(value) else value
 
 
@@ -310,44 +316,50 @@ COLUMNS = [
 ]
 
 
-VALID_SECONDS = 300.0
-"""Time after which an experiment is measured again."""
+SIZES_VALID_SECONDS = 300.0
+"""Time after which the sizes of an experiment are measured again."""
 
 
 def known_sizes(store: Store) -> dict[str, dict[str, int]]:
     """Measured sizes by experiment, of any age."""
-    known = store.sizes.copy()  # another thread may measure at the same time
-    return {experiment_id: sizes for experiment_id, (_when, sizes) in known.items()}
+    measured = store.sizes.copy()  # another thread may measure at the same time
+    return {experiment_id: sizes for experiment_id, (_when, sizes) in measured.items()}
 
 
 def forget_sizes(store: Store, experiment_ids: Iterable[str]) -> None:
     """Removes the sizes of experiments whose files have changed."""
     for experiment_id in experiment_ids:
         store.sizes.pop(experiment_id, None)
-    store.num_results += 1
+    store.results_version += 1
 
 
-def measure_sizes(store: Store, wanted: Sequence[tuple[str, Sequence[str]]], seconds: float) -> int:
-    """Measures experiments with unknown or old sizes for about `seconds`; returns the number still
-    unmeasured. `wanted`: experiments with their folders."""
-    now = time.monotonic()
-    known = store.sizes.copy()  # another thread may call `forget_sizes` meanwhile
-    new = [(name, folders) for name, folders in wanted if name not in known]
+def measure_sizes(
+    store: Store, folders_by_id: Sequence[tuple[str, Sequence[str]]], seconds: float
+) -> int:
+    """Measures the sizes of experiments, where unknown or old, for about `seconds`; returns the
+    number of experiments still without sizes. `folders_by_id`: experiments with their folders."""
+    started = time.monotonic()
+    measured = store.sizes.copy()  # another thread may call `forget_sizes` meanwhile
+    new = [
+        (experiment_id, folders)
+        for experiment_id, folders in folders_by_id
+        if experiment_id not in measured
+    ]
     old = [
-        (name, folders)
-        for name, folders in wanted
-        if name in known and now - known[name][0] > VALID_SECONDS
+        (experiment_id, folders)
+        for experiment_id, folders in folders_by_id
+        if experiment_id in measured and started - measured[experiment_id][0] > SIZES_VALID_SECONDS
     ]
     for experiment_id, folders in (*new, *old):
-        before, sizes = store.sizes.get(experiment_id), _measured(folders)
+        before, sizes = store.sizes.get(experiment_id), _sizes_on_disk(folders)
         store.sizes[experiment_id] = time.monotonic(), sizes
-        store.num_results += before is None or before[1] != sizes
-        if time.monotonic() - now > seconds:
+        store.results_version += before is None or before[1] != sizes
+        if time.monotonic() - started > seconds:
             break
-    return sum(experiment_id not in store.sizes for experiment_id, _ in wanted)
+    return sum(experiment_id not in store.sizes for experiment_id, _ in folders_by_id)
 
 
-def _measured(folders: Iterable[str]) -> dict[str, int]:
+def _sizes_on_disk(folders: Iterable[str]) -> dict[str, int]:
     """Bytes on disk by column of the catalog; artifacts exclude checkpoints."""
     total = checkpoints = artifacts = 0
     for folder in folders:
@@ -363,9 +375,9 @@ def _measured(folders: Iterable[str]) -> dict[str, int]:
 
 
 Mask = NDArray[np.bool_]
-COLUMN_OF = {"backend": "backends", "environment": "environments", "tag": "tags"}
+COLUMN_BY_FACET = {"backend": "backends", "environment": "environments", "tag": "tags"}
 """Facets with several values per row; other columns have the facet's name and one value per row."""
-NUMBER_OF = {
+COLUMN_AND_FACTOR = {
     "speedup": ("speedup", 1.0),
     "compile": ("compile_seconds", 1.0),
     "steps": ("break_even_steps", 1.0),
@@ -400,43 +412,45 @@ SEARCHED = (
 """Columns in which a filter searches words."""
 
 
-def chosen(frame: pd.DataFrame, wanted: Filter) -> pd.DataFrame:
+def matching_rows(frame: pd.DataFrame, criteria: Filter) -> pd.DataFrame:
     """The rows of a catalog that match a filter, in its order, rows without a sort value last;
     raises ValueError for an invalid text."""
-    kept = frame[_mask(frame, wanted) & _all_of(frame, _facet_masks(frame, wanted).values())]
+    kept = frame[
+        _text_mask(frame, criteria) & _all_of(frame, _facet_masks(frame, criteria).values())
+    ]
     return kept.sort_values(
-        _sort_column(wanted.sort),
-        ascending=not wanted.sort.startswith("-"),
+        _sort_column(criteria.sort),
+        ascending=not criteria.sort.startswith("-"),
         kind="stable",
-        key=lambda cells: cells.map(_key),
+        key=lambda cells: cells.map(_sort_key),
     )
 
 
-def facet_counts(frame: pd.DataFrame, wanted: Filter) -> dict[str, Counter[str]]:
+def facet_counts(frame: pd.DataFrame, criteria: Filter) -> dict[str, Counter[str]]:
     """The number of rows for each value of each facet that match the text and the other facets."""
-    base, masks = _mask(frame, wanted), _facet_masks(frame, wanted)
+    base, masks = _text_mask(frame, criteria), _facet_masks(frame, criteria)
     counts = {}
     for name in FACETS:
         others = _all_of(frame, (mask for facet, mask in masks.items() if facet != name))
-        cells = frame.loc[base & others, COLUMN_OF.get(name, name)]
+        cells = frame.loc[base & others, COLUMN_BY_FACET.get(name, name)]
         counts[name] = Counter(value for cell in cells for value in _values(cell))
     return counts
 
 
 def searchable(row: Mapping[str, Any]) -> str:
     """All searched texts of a row in lower case."""
-    texts = [" ".join(_names(name, row.get(name))) for name in SEARCHED]
+    texts = [" ".join(_spellings(name, row.get(name))) for name in SEARCHED]
     return "\n".join(texts).casefold()
 
 
-def _mask(frame: pd.DataFrame, wanted: Filter) -> Mask:
-    """The rows that match the text and the choice of archived experiments."""
+def _text_mask(frame: pd.DataFrame, criteria: Filter) -> Mask:
+    """Which rows match the text and the choice of archived experiments."""
     archived = np.array(frame["archived"], dtype=bool)
     mask = {"no": ~archived, "yes": np.ones(len(frame), dtype=bool), "only": archived}
-    masks = [mask[wanted.archived]]
-    masks += [_compared(frame, compared) for compared in wanted.terms.comparisons]
-    masks += [_contains(frame, word) for word in wanted.terms.wanted]
-    masks += [~_contains(frame, word) for word in wanted.terms.unwanted]
+    masks = [mask[criteria.archived]]
+    masks += [_comparison_mask(frame, condition) for condition in criteria.terms.comparisons]
+    masks += [_contains(frame, word) for word in criteria.terms.wanted]
+    masks += [~_contains(frame, word) for word in criteria.terms.unwanted]
     return _all_of(frame, masks)
 
 
@@ -448,18 +462,18 @@ def _facet_masks(frame: pd.DataFrame, criteria: Filter) -> dict[str, Mask]:
     return {
         name: np.array(
             [
-                any(value in wanted for value in _names(name, cell))
-                for cell in frame[COLUMN_OF.get(name, name)]
+                any(value in allowed for value in _spellings(name, cell))
+                for cell in frame[COLUMN_BY_FACET.get(name, name)]
             ],
             dtype=bool,
         )
-        for name, wanted in criteria.facets.items()
-        if wanted
+        for name, allowed in criteria.facets.items()
+        if allowed
     }
 
 
-def _names(facet: str, cell: Any) -> tuple[str, ...]:
-    """Names that match the values of a cell; a verdict has a name in files and one on pages."""
+def _spellings(facet: str, cell: Any) -> tuple[str, ...]:
+    """Spellings that match the values of a cell; a verdict has one in files and one on pages."""
     values = _values(cell)
     return (*values, *map(format_verdict, values)) if facet in COMPUTED else values
 
@@ -469,9 +483,9 @@ def _all_of(frame: pd.DataFrame, masks: Iterable[Mask]) -> Mask:
     return every
 
 
-def _compared(frame: pd.DataFrame, condition: Condition) -> Mask:
+def _comparison_mask(frame: pd.DataFrame, condition: Condition) -> Mask:
     """The rows that satisfy a comparison; unknown numbers never do."""
-    column, factor = NUMBER_OF[condition.name]
+    column, factor = COLUMN_AND_FACTOR[condition.name]
     numbers = np.array(frame[column], dtype=float) * factor
     assert condition.limit is not None, "a word of a text has a number behind its sign"
     is_met: Mask = numbers > condition.limit if condition.above else numbers < condition.limit
@@ -481,13 +495,14 @@ def _compared(frame: pd.DataFrame, condition: Condition) -> Mask:
 def _values(cell: Any) -> tuple[str, ...]:
     if isinstance(cell, tuple | list):
         return tuple(map(str, cell))
-    return () if cell is None or cell != cell else (str(cell),)
+    is_nan = cell != cell
+    return () if cell is None or is_nan else (str(cell),)
 
 
 def _sort_column(sort: str) -> str:
     name = sort.removeprefix("-")
-    return "submitted" if name == "when" else NUMBER_OF.get(name, (name, 1.0))[0]
+    return "submitted" if name == "when" else COLUMN_AND_FACTOR.get(name, (name, 1.0))[0]
 
 
-def _key(cell: Any) -> Any:
+def _sort_key(cell: Any) -> Any:
     return cell.casefold() if isinstance(cell, str) else cell

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -11,13 +11,23 @@ DASH = "\N{EN DASH}"
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """What a formula begins with, or what a spreadsheet skips in front of one."""
 MILLISECONDS_BELOW = 0.9995
-"""Seconds; rounded to three digits, from here on it is a second."""
-Unit = tuple[float, float, Callable[[float], str], str]
-"""How much one is, up to how many of them are written, how their number is, and its name."""
+"""Below this many seconds, three digits stay under 1000 ms."""
+WHOLE_BELOW = 2**24
+"""From here on each number of single precision is whole, so that its last digits say nothing."""
+
+
+class Unit(NamedTuple):
+    """A unit of a quantity, and which numbers are written in it."""
+
+    size: float
+    written_below: float
+    """Numbers of so many units or more are written in the next unit."""
+    write: Callable[[float], str]
+    name: str
 
 
 def digits(number: float, count: int) -> str:
-    """So many significant digits, zeros at the end among them: `36.0` stands under `23.5`."""
+    """So many significant digits. Keeps zeros at the end, so that columns align: `36.0`, `23.5`."""
     return f"{number:#.{count}g}".removesuffix(".")
 
 
@@ -28,7 +38,7 @@ def format_loss(value: Any) -> str:
     return "NaN" if math.isnan(value) else digits(value, 4)
 
 
-def _defined(write: Callable[[Any], str]) -> Callable[[Any], str]:
+def _dash_if_undefined(write: Callable[[Any], str]) -> Callable[[Any], str]:
     """A format that writes None, NaN and the like as a dash."""
 
     def written(value: Any) -> str:
@@ -38,21 +48,20 @@ def _defined(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def in_units(number: float, units: Sequence[Unit]) -> str:
-    """In the first unit of which fewer are written, once rounded, than where the next one begins:
-    what rounding lifts over the border is one of the next."""
-    *smaller, (largest, _, write_largest, last) = units
-    for factor, most, write, name in smaller:
-        written = write(number / factor)
-        if abs(float(written.replace(",", ""))) < most:
-            return f"{written} {name}"
-    return f"{write_largest(number / largest)} {last}"
+    """In the first unit in which the rounded number stays below the next unit."""
+    *smaller, largest = units
+    for unit in smaller:
+        written = unit.write(number / unit.size)
+        if abs(float(written.replace(",", ""))) < unit.written_below:
+            return f"{written} {unit.name}"
+    return f"{largest.write(number / largest.size)} {largest.name}"
 
 
-def _three(number: float) -> str:
+def _three_digits(number: float) -> str:
     return digits(number, 3) if abs(number) < 999.5 else f"{number:,.0f}"
 
 
-@_defined
+@_dash_if_undefined
 def format_seconds(seconds: Any) -> str:
     """0.850 ms, 12.3 ms, 1.23 s, 95.1 s, 3 min 20 s, 2 h 5 min; infinite time is never."""
     if math.isinf(seconds):
@@ -68,28 +77,31 @@ def format_seconds(seconds: Any) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-SECONDS: tuple[Unit, ...] = ((1e-3, 1000, _three, "ms"), (1, math.inf, _three, "s"))
+SECONDS: tuple[Unit, ...] = (
+    Unit(1e-3, 1000, _three_digits, "ms"),
+    Unit(1, math.inf, _three_digits, "s"),
+)
 BYTES: tuple[Unit, ...] = (
-    (2**20, 1024, "{:.1f}".format, "MiB"),
-    (2**30, math.inf, "{:.2f}".format, "GiB"),
+    Unit(2**20, 1024, "{:.1f}".format, "MiB"),
+    Unit(2**30, math.inf, "{:.2f}".format, "GiB"),
 )
 FLOPS: tuple[Unit, ...] = (
-    (1e6, 1000, _three, "MFLOP/s"),
-    (1e9, 1000, _three, "GFLOP/s"),
-    (1e12, math.inf, _three, "TFLOP/s"),
+    Unit(1e6, 1000, _three_digits, "MFLOP/s"),
+    Unit(1e9, 1000, _three_digits, "GFLOP/s"),
+    Unit(1e12, math.inf, _three_digits, "TFLOP/s"),
 )
 JOULES: tuple[Unit, ...] = (
-    (1e-3, 1000, _three, "mJ"),
-    (1, 1000, _three, "J"),
-    (1e3, math.inf, _three, "kJ"),
+    Unit(1e-3, 1000, _three_digits, "mJ"),
+    Unit(1, 1000, _three_digits, "J"),
+    Unit(1e3, math.inf, _three_digits, "kJ"),
 )
-format_bytes = _defined(lambda num_bytes: in_units(num_bytes, BYTES))
+format_bytes = _dash_if_undefined(lambda num_bytes: in_units(num_bytes, BYTES))
 """In MiB (2^20 bytes), from 1 GiB on in GiB (2^30)."""
-format_count = _defined(lambda count: "never" if math.isinf(count) else f"{count:,.0f}")
+format_count = _dash_if_undefined(lambda count: "never" if math.isinf(count) else f"{count:,.0f}")
 """A whole number with thousands separated; an infinite number of steps is never reached."""
-format_ratio = _defined("{:.2f}x".format)
-format_correlation = _defined("{:.2f}".format)
-format_multiple = _defined(
+format_ratio = _dash_if_undefined("{:.2f}x".format)
+format_correlation = _dash_if_undefined("{:.2f}".format)
+format_multiple = _dash_if_undefined(
     lambda multiple: (
         "infinite"
         if not math.isfinite(multiple)
@@ -98,28 +110,36 @@ format_multiple = _defined(
         else digits(multiple, 2)
     )
 )
-format_share = _defined(lambda share: f"{share * 100:.1f} %")
-format_rate = _defined(lambda rate: f"{rate:,.0f}" if rate >= 99.95 else digits(rate, 3))
-format_flops = _defined(lambda rate: in_units(rate, FLOPS))
+format_share = _dash_if_undefined(lambda share: f"{share * 100:.1f} %")
+format_rate = _dash_if_undefined(lambda rate: f"{rate:,.0f}" if rate >= 99.95 else digits(rate, 3))
+format_flops = _dash_if_undefined(lambda rate: in_units(rate, FLOPS))
 """950 MFLOP/s, 12.3 GFLOP/s, 1.23 TFLOP/s, 416 TFLOP/s, 1,020 TFLOP/s."""
-format_energy = _defined(lambda joules: in_units(joules, JOULES))
+format_energy = _dash_if_undefined(lambda joules: in_units(joules, JOULES))
 """820 mJ, 12.3 J, 1.23 kJ, 1,020 kJ."""
-format_epochs = _defined(
+format_epochs = _dash_if_undefined(
     lambda epochs: "never" if math.isinf(epochs) else f"{epochs:,.{1 if epochs < 9.95 else 0}f}"
 )
-format_passes = _defined(
+"""Epochs until the break-even, with a tenth below 10: 2.0, 2.5, 16; infinite is never."""
+format_passes = _dash_if_undefined(
     lambda passes: f"{passes:,.0f}" if passes == round(passes) else format_epochs(passes)
 )
-"""How often data are passed over: 1, 2.5, 16 or 1,333 times."""
-format_number = _defined(
-    lambda number: f"{number:.4g}" if number == round(number, 0) else digits(number, 4)
-)
-"""Four digits, very large and very small ones with an exponent; whole numbers as they are."""
-format_p_value = _defined(lambda p: "<0.001" if p < 0.001 else f"{p:.3f}")
-format_text = _defined(str)
+"""Planned epochs, of which a whole number is exact: 1, 2.5, 16 or 1,333."""
+
+
+@_dash_if_undefined
+def format_number(number: Any) -> str:
+    """Four digits, very large and very small numbers with an exponent; whole numbers below
+    `WHOLE_BELOW` with all digits."""
+    if number != round(number, 0):
+        return digits(number, 4)
+    return f"{number:.0f}" if abs(number) < WHOLE_BELOW else f"{number:.4g}"
+
+
+format_p_value = _dash_if_undefined(lambda p: "<0.001" if p < 0.001 else f"{p:.3f}")
+format_text = _dash_if_undefined(str)
 VERDICT_WORDS = {"holds": "matches", "unsure": "inconclusive", "cancelled": "stopped"}
 """Verdicts as people read them, where files and programs have another word."""
-format_verdict = _defined(lambda verdict: VERDICT_WORDS.get(verdict, str(verdict)))
+format_verdict = _dash_if_undefined(lambda verdict: VERDICT_WORDS.get(verdict, str(verdict)))
 
 
 def count_of(count: int, noun: str) -> str:
@@ -127,7 +147,7 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def cell(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
     """A value for a cell of a CSV file. A text that a spreadsheet would take for a formula, and
     perhaps act upon, gets an apostrophe in front, which makes it a text there, too.
 

@@ -12,7 +12,7 @@ from breakeven.runner.arguments.filters import Filter
 from breakeven.runner.protocol.states import state_words
 from breakeven.runner.texts import printable
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import catalog, chosen, compute
+from breakeven.storage.library.catalog import catalog, compute_missing, matching_rows
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
@@ -48,10 +48,10 @@ LEFT_OUT = ("text", "known")
 
 def listed(store: Store, wanted: Filter) -> pd.DataFrame:
     """The rows that match a filter, after computing their summaries, which may take some time."""
-    candidates = chosen(catalog(store), wanted.before_comparing)["experiment_id"].dropna()
-    while left := compute(store, STEP_SECONDS, only=list(candidates)):
+    candidates = matching_rows(catalog(store), wanted.before_comparing)["experiment_id"].dropna()
+    while left := compute_missing(store, STEP_SECONDS, only=list(candidates)):
         sys.stderr.write(f"comparing; {left} experiments to go\n")
-    return chosen(catalog(store), wanted)
+    return matching_rows(catalog(store), wanted)
 
 
 def list_json(frame: pd.DataFrame) -> str:

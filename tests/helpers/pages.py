@@ -22,7 +22,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.values import write_options
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import compute
+from breakeven.storage.library.catalog import compute_missing
 from breakeven.views.parts import actions
 from breakeven.views.scenarios.timed import TABS
 from breakeven.views.shared import resources
@@ -64,7 +64,7 @@ def compare_all(folder: DataDir) -> None:
     """Computes the numbers of every experiment, as if somebody had waited on a page."""
     with Store.open(folder, examples=resources.EXAMPLES) as store:
         store.ingest_all()
-        compute(store, 1000.0)
+        compute_missing(store, 1000.0)
 
 
 def opened(page: str = "experiment", **query: str) -> AppTest:

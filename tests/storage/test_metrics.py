@@ -76,6 +76,9 @@ def test_every_number_is_registered_under_its_name_and_writes_a_dash() -> None:
         ("inference_gap", 0.000123, "0.00012"),
         ("roc_auc", 0.91234, "0.9123"),
         ("perplexity", 5321.0, "5321"),
+        ("kernel_calls", 12_345.0, "12345"),
+        ("kernel_calls", 12_345.6, "1.235e+04"),
+        ("error_ratio", 20_000_000.0, "2e+07"),
         ("loss", 1.38629, "1.386"),
         ("loss", math.nan, "NaN"),
         ("final_loss", math.inf, "inf"),
@@ -85,4 +88,4 @@ def test_every_number_is_registered_under_its_name_and_writes_a_dash() -> None:
     ],
 )
 def test_values_are_written_for_people(name: str, value: object, written: str) -> None:
-    assert METRICS[name].format(value) == written
+    assert NUMBERS[name].format(value) == written

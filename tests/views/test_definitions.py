@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.storage.library.catalog import compute
+from breakeven.storage.library.catalog import compute_missing
 from breakeven.storage.numbers.metrics import NUMBERS, read_chapters, read_definitions
 from breakeven.storage.queries import time_use
 from breakeven.views.charts import losses as loss_charts
@@ -285,7 +285,7 @@ def test_every_number_of_the_launch_the_list_and_of_sides_leads_to_its_definitio
 ):
     check(opened("launch"))
     check(opened("experiments", view="Side by side", side=[EXPERIMENT_ID, OLDER]))
-    compute(resources.get_store(), 100.0)
+    compute_missing(resources.get_store(), 100.0)
     app = opened("experiments", columns=list(COLUMNS))
     assert app.dataframe[0].value["speedup"].iloc[0] == pytest.approx(2.0)
     check(app)

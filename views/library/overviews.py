@@ -15,7 +15,7 @@ from breakeven.runner.arguments.filters import Filter, filter_arguments
 from breakeven.runner.protocol.states import ACTIVE_EXPERIMENTS
 from breakeven.runner.texts import first_few
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import backend_rows, catalog, chosen, compute
+from breakeven.storage.library.catalog import backend_rows, catalog, compute_missing, matching_rows
 from breakeven.storage.library.matrix import ACROSS, QUANTITIES, BackendMatrix, cells_table, matrix
 from breakeven.storage.library.trends import QUANTITIES as TRENDED
 from breakeven.storage.library.trends import Point, Series, trends
@@ -71,8 +71,8 @@ def _compute_some(store: Store, frame: pd.DataFrame, listed: list[str]) -> None:
     if not is_due:
         return
     ingest_or_warn(store.ingest)
-    if not compute(store, COMPUTE_SECONDS, only=listed):
-        compute(store, COMPUTE_SECONDS)
+    if not compute_missing(store, COMPUTE_SECONDS, only=listed):
+        compute_missing(store, COMPUTE_SECONDS)
     if catalog(store) is not frame:
         st.rerun()
 
@@ -113,7 +113,7 @@ def show_as_matrix(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
             width=180,
         )
         quantity = ask_quantity("In each cell", "cells", QUANTITIES)
-    matching = chosen(frame, wanted)
+    matching = matching_rows(frame, wanted)
     rows = backend_rows(store, matching, wanted.facets.get("environment", ()))
     pending = tell_pending(matching)
     if not rows.empty:
@@ -205,7 +205,7 @@ def show_as_trends(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
             st.code(
                 shlex.join([*parts, *filter_arguments(wanted)]), language="bash", wrap_lines=True
             )
-    matching = chosen(frame, wanted)
+    matching = matching_rows(frame, wanted)
     rows = backend_rows(store, matching, wanted.facets.get("environment", ()))
     all_series = trends(rows, quantity)
     pending = tell_pending(matching)

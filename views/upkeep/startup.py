@@ -9,7 +9,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage.errors import StoreError
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import compute
+from breakeven.storage.library.catalog import compute_missing
 from breakeven.views.shared.resources import data_dir, open_store, process_wide
 
 IMPORTED = (
@@ -54,7 +54,7 @@ def compare_all() -> None:
         quiet = QUIET_SECONDS if read_at is None else time.monotonic() - read_at
         if quiet < QUIET_SECONDS:
             time.sleep(QUIET_SECONDS - quiet)
-        elif compute(store, 0.0):
+        elif compute_missing(store, 0.0):
             time.sleep(REST_SECONDS)
         else:
             return

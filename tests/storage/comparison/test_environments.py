@@ -15,7 +15,13 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import plan
 from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import backend_rows, catalog, chosen, compute, facet_counts
+from breakeven.storage.library.catalog import (
+    backend_rows,
+    catalog,
+    compute_missing,
+    facet_counts,
+    matching_rows,
+)
 from breakeven.storage.library.matrix import matrix
 from breakeven.storage.library.summary import summarize
 from breakeven.storage.library.trends import trends
@@ -285,7 +291,7 @@ def test_lists_have_the_environment(faster: DataDir, capsys: pytest.CaptureFixtu
     assert [run["backend"] for run in environments["runs"]] == [None, "inductor"]
     assert environments["runs"][1]["speedup"]["median"] == pytest.approx(1.25)
     with Store.in_memory(faster) as store:
-        assert compute(store, 100.0) == 0
+        assert compute_missing(store, 100.0) == 0
         frame, rows = catalog(store), backend_rows(store)
         of_new = backend_rows(store, frame, ["new"])
     assert list(rows["torch"]) == ["2.11.0", "2.13.0"]  # of the runs, not of the experiment
@@ -301,7 +307,7 @@ def test_lists_have_the_environment(faster: DataDir, capsys: pytest.CaptureFixtu
 
     assert facet_counts(frame, Filter())["environment"] == {"old": 1, "new": 1}
     for name, count in {"new": 1, "newest": 0}.items():
-        assert len(chosen(frame, Filter(facets={"environment": (name,)}))) == count
+        assert len(matching_rows(frame, Filter(facets={"environment": (name,)}))) == count
     assert {trend.backend for trend in trends(rows, "speedup")} == {"inductor@old", "inductor@new"}
     (series,) = trends(of_new, "speedup")
     assert (series.backend, series.points[0].versions["torch"]) == ("inductor@new", "2.13.0")

@@ -27,7 +27,7 @@ from breakeven.storage.comparison.cold_and_warm import cold_and_warm
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.results import Comparison
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.catalog import catalog, compute_missing
 from breakeven.storage.profile.explanation import explain
 from breakeven.views.shared.address import default_experiments
 from tests.helpers.journals import EXPERIMENT_ID
@@ -205,7 +205,7 @@ def test_the_page_of_bert_says_by_itself_why_inductor_gains_so_little(shipped: S
 
 def test_the_row_of_a_search_has_the_parity_of_its_best_candidate(shipped: Store) -> None:
     """Three of its candidates were cancelled when the budget was spent."""
-    compute(shipped, seconds=60.0, only=[SEARCH])
+    compute_missing(shipped, seconds=60.0, only=[SEARCH])
     rows = catalog(shipped).set_index("experiment_id")
     assert rows.loc[SEARCH, ["best", "parity"]].tolist() == [
         "inductor-reduce-overhead-blocks",

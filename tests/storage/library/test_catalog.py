@@ -22,7 +22,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.index.store import Store
 from breakeven.storage.library import catalog as disk
 from breakeven.storage.library import summary
-from breakeven.storage.library.catalog import backend_rows, catalog, compute
+from breakeven.storage.library.catalog import backend_rows, catalog, compute_missing
 from breakeven.storage.library.summary import BackendSummary, Summary
 from breakeven.storage.library.trends import trends
 from breakeven.storage.result_caches import hash_of
@@ -52,7 +52,7 @@ def row(store: Store, experiment_id: str = EXPERIMENT_ID) -> dict[str, object]:
 def test_a_row_says_what_the_comparison_says(recorded: DataDir) -> None:
     """Four rounds of 10 steps at 0.2 s and 0.1 s, 3 s of compiling: 30 steps until it pays."""
     with Store.in_memory(recorded) as store:
-        assert compute(store, LONG) == 0
+        assert compute_missing(store, LONG) == 0
         shown = row(store)
         backend = next(
             result for result in compare(store, EXPERIMENT_ID).results if result.role == "backend"
@@ -75,17 +75,17 @@ def test_what_is_not_computed_yet_says_so_and_the_newest_comes_first(recorded: D
     record_experiment(recorded.runs, experiment_id=OTHER)
     with Store.in_memory(recorded) as store:
         assert list(catalog(store)["known"]) == [False, False]
-        assert compute(store, 0.0) == 1
+        assert compute_missing(store, 0.0) == 1
         assert list(catalog(store)["experiment_id"]) == [OTHER, EXPERIMENT_ID]
         assert list(catalog(store)["known"]) == [True, False]
-        assert compute(store, 0.0, only=[EXPERIMENT_ID]) == 0
+        assert compute_missing(store, 0.0, only=[EXPERIMENT_ID]) == 0
         assert list(catalog(store)["known"]) == [True, True]
 
 
 def test_numbers_are_computed_once(recorded: DataDir, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(recorded) as store:
         store.ingest_all()
-        compute(store, LONG)
+        compute_missing(store, LONG)
         before = row(store)
     result_caches.forget()
     monkeypatch.setitem(summary.SUMMARIZERS, "runs", lambda *_: pytest.fail("computed again"))
@@ -115,7 +115,7 @@ def test_an_experiment_is_computed_when_it_is_over(data_dir: DataDir) -> None:
         run = Recording(data_dir.runs, label, experiment_id=OTHER).claim().start()
         run.end(RunState.FAILED, "out of luck")
     with Store.in_memory(data_dir) as store:
-        assert compute(store, LONG) == 0
+        assert compute_missing(store, LONG) == 0
         assert row(store, waiting)["speedup"] is None
         assert row(store, waiting)["duration"] is None
         assert row(store)["speedup"] is not None
@@ -141,7 +141,7 @@ def test_a_failed_comparison_is_shown(recorded: DataDir, monkeypatch: pytest.Mon
 
     monkeypatch.setitem(summary.SUMMARIZERS, "runs", fails)
     with Store.in_memory(recorded) as store:
-        assert compute(store, LONG) == 0
+        assert compute_missing(store, LONG) == 0
         assert row(store, OTHER)["problem"] == "ZeroDivisionError: a stranger's journal"
         assert row(store)["speedup"] == pytest.approx(2.0)
 
@@ -180,12 +180,12 @@ def test_checkpoints_and_artifacts_have_sizes_of_their_own(recorded: DataDir) ->
     total = sum(file.stat().st_size for file in recorded.runs.rglob("*") if file.is_file())
     with Store.in_memory(recorded) as store:
         assert row(store)["total_bytes"] is None
-        compute(store, LONG)
+        compute_missing(store, LONG)
         names = ("total_bytes", "checkpoint_bytes", "artifact_bytes")
         assert [row(store)[name] for name in names] == [total, 5000, 300]
         freeing_space.free(recorded, EXPERIMENT_ID)
         disk.forget_sizes(store, [EXPERIMENT_ID])
-        compute(store, LONG)
+        compute_missing(store, LONG)
         assert [row(store)[name] for name in names] == [total - 5000, 0, 300]
 
 
@@ -209,7 +209,7 @@ def test_imported_results_have_rows_of_what_they_say(recorded: DataDir) -> None:
 
 def test_the_catalog_is_made_anew_only_when_something_has_changed(recorded: DataDir) -> None:
     with Store.in_memory(recorded) as store:
-        compute(store, LONG)
+        compute_missing(store, LONG)
         before = catalog(store)
         store.ingest()
         assert catalog(store) is before
@@ -251,7 +251,7 @@ def test_neither_future_nor_antiquity_is_the_newest(data_dir: DataDir) -> None:
     record_experiment(data_dir.runs, experiment_id=NO_TIME)
     with Store.in_memory(data_dir) as store:
         listed = queries.list_experiments(store).set_index("experiment_id")
-        compute(store, 60)
+        compute_missing(store, 60)
         known = catalog(store)
         series = trends(backend_rows(store, known), "step_seconds")
     # The one without a time in its name is known by when it was claimed, a moment ago.

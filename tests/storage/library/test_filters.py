@@ -15,7 +15,7 @@ from breakeven.runner.arguments.filters import (
     parse_terms,
     read_filter,
 )
-from breakeven.storage.library.catalog import COLUMNS, chosen, facet_counts, searchable
+from breakeven.storage.library.catalog import COLUMNS, facet_counts, matching_rows, searchable
 from breakeven.storage.terminal.lists import list_json, wide_list
 
 ROWS: list[dict[str, Any]] = [
@@ -80,7 +80,7 @@ def frame() -> pd.DataFrame:
 
 
 def names(frame: pd.DataFrame, **conditions: Any) -> list[str]:
-    return list(chosen(frame, Filter(**conditions))["name"])
+    return list(matching_rows(frame, Filter(**conditions))["name"])
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_options_are_handed_on_as_they_were_given() -> None:
 
 
 def test_the_table_and_the_json_say_the_same(frame: pd.DataFrame) -> None:
-    nothing = chosen(frame.iloc[:0], Filter(text="a speedup>1", facets={"tag": ("x",)}))
+    nothing = matching_rows(frame.iloc[:0], Filter(text="a speedup>1", facets={"tag": ("x",)}))
     assert (wide_list(nothing), json.loads(list_json(nothing))) == ("no experiment fits", [])
-    fitting = chosen(frame, Filter(text="h100"))
+    fitting = matching_rows(frame, Filter(text="h100"))
     (line,) = wide_list(fitting).splitlines()[2:]
     assert "Nightly BERT" in line and "1.50x" in line and "#paper #gpu" in line
     (experiment,) = json.loads(list_json(fitting))

@@ -12,7 +12,7 @@ from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage.__main__ import main
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import backend_rows, catalog, compute
+from breakeven.storage.library.catalog import backend_rows, catalog, compute_missing
 from breakeven.storage.library.summary import workload_key
 from breakeven.storage.library.trends import VERSIONS, Point, Series, trends
 from breakeven.storage.terminal.trends import CONDITIONS, METAVAR
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.heavy  # whole commands over stores of their own: many 
 def computed_trends(data_dir: DataDir, quantity: str = "speedup") -> list[Series]:
     with Store.open(data_dir) as store:  # which keeps what it computed for the next look
         store.ingest_all()
-        compute(store, 100.0)
+        compute_missing(store, 100.0)
         return trends(backend_rows(store, catalog(store)), quantity)
 
 

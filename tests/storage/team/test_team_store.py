@@ -14,7 +14,7 @@ from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.errors import TeamStoreUnusable
 from breakeven.storage.index.ingest import EVENT_TABLES
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.catalog import catalog, compute_missing
 from breakeven.storage.team import lake, team_actions
 from breakeven.storage.team.feed import Feed, data_folder_id
 from breakeven.storage.team.lake import RESULTS, Lake, Overtaken
@@ -292,7 +292,7 @@ def test_a_result_that_one_computed_is_read_by_all_until_code_or_rows_change(
     with TeamStore.at(address, data_folder(tmp_path / "reader")) as reader:
         reader.ingest_all()
         assert not catalog(reader)["known"].any()
-        assert compute(reader, 100.0) == 0
+        assert compute_missing(reader, 100.0) == 0
         assert catalog(reader)["known"].all() and computed == []
         result_caches.forget()
         assert catalog(reader)["known"].all()

@@ -12,7 +12,7 @@ from breakeven.storage.__main__ import main
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import backend_rows, catalog, compute
+from breakeven.storage.library.catalog import backend_rows, catalog, compute_missing
 from breakeven.storage.library.matrix import matrix
 from breakeven.storage.side_by_side.ratios import differences
 from breakeven.storage.side_by_side.sides import load_sides
@@ -66,7 +66,7 @@ def test_where_speed_is_unsure_no_surface_says_never_or_a_number_of_break_even(
             for name in ("steps", "low", "high", "seconds", "epochs")
         }
         assert set(numbers.values()) == {None}, numbers
-        assert compute(store, 60.0) == 0
+        assert compute_missing(store, 60.0) == 0
         sides = load_sides(store, [EXPERIMENT_ID, SECOND])
         cell = next(cell for cell in matrix(backend_rows(store), "model", "break_even_steps").cells)
         times = queries.cumulative_times(store, EXPERIMENT_ID)
@@ -117,7 +117,7 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(data_d
         run.end(ended, "out of memory")
     with Store.in_memory(data_dir) as store:
         comparison = compare(store, EXPERIMENT_ID)
-        assert compute(store, 60.0) == 0
+        assert compute_missing(store, 60.0) == 0
         row, listed = catalog(store).iloc[0], wide_list(catalog(store))
         by_speed = matrix(backend_rows(store), "model", "speedup")
         sides = load_sides(store, [EXPERIMENT_ID])
@@ -198,7 +198,7 @@ def test_where_the_fastest_step_takes_the_longest_total_all_surfaces_name_the_sh
     if num_steps is None:
         with Store.in_memory(raced) as store:
             experiment = content(store, EXPERIMENT_ID)
-            compute(store, 1e9)
+            compute_missing(store, 1e9)
             (row,) = catalog(store).to_dict("records")
         assert (row["best"], row["speedup"]) == ("inductor", pytest.approx(2.0))
         assert row["answer"] == "use inductor for 80 steps"

@@ -16,7 +16,7 @@ from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import DataSpec, ModelSpec, ScriptSpec, TrainingSpec
 from breakeven.storage import queries
 from breakeven.storage.index.store import Store
-from breakeven.storage.library.catalog import catalog, compute
+from breakeven.storage.library.catalog import catalog, compute_missing
 from breakeven.views.access import permissions
 from breakeven.views.access.errors import LABELS
 from breakeven.views.library import table
@@ -145,7 +145,7 @@ def test_freeing_space_removes_checkpoints_says_how_much_and_leaves_the_rest(lis
     run = find_experiment(listed, EXPERIMENT_ID).runs[0]
     run.checkpoints.mkdir(parents=True)
     (run.checkpoints / "step-10.pt").write_bytes(b"x" * 2**20)
-    compute(resources.get_store(), 100.0)  # as the next look of the page does
+    compute_missing(resources.get_store(), 100.0)  # as the next look of the page does
     app = ticked(EXPERIMENT_ID)
     labels = {button.key: button.label for button in app.button}
     assert labels["free-checkpoints"] == "Remove checkpoints (1.0 MiB)"
@@ -293,7 +293,7 @@ def test_long_names_keep_their_beginning_and_their_end_in_the_list(folder: DataD
 
 def test_the_list_says_whose_a_speedup_is_and_that_is_in_sight_on_a_phone(unchanged: DataDir):
     with Store.in_memory(unchanged) as store:
-        compute(store, 100.0)
+        compute_missing(store, 100.0)
         shown = table.written(catalog(store), table.USUAL)
     assert set(shown["verdict"]) == {"inconclusive: inductor"}
     assert all(answer.startswith("Not decided") for answer in shown["answer"])
