@@ -20,7 +20,7 @@ from breakeven.views.shared.inert import Markdown
 from breakeven.views.shared.resources import get_store
 from breakeven.views.upkeep.health import show_damaged
 
-GREETED = "library opened"
+OPENED_BEFORE = "library opened"
 """Key in the session state: the library was opened before."""
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     frame = catalog(store)
     lead_to_experiment(frame)
     show_damaged(store)
-    view = choice("View", "view", ["Table", *VIEWS, "Side by side", "Suites"])
+    view = choice("View", "view", ["Table", *FILTERED_VIEWS, "Side by side", "Suites"])
     words.name_tab(*([] if view == "Table" else [view]), "Experiments")
     if view == "Side by side":
         sides.show(store)
@@ -40,43 +40,46 @@ def main() -> None:
         show_nothing(store, frame)
     else:
         with st.container(horizontal=True, vertical_alignment="center"):
-            wanted = table.ask_filter(frame)
-            columns = show_tools(store, frame, wanted) if view == "Table" else []
+            criteria = table.ask_filter(frame)
+            columns = show_tools(store, frame, criteria) if view == "Table" else []
         if view == "Table":
-            show_experiments(store, frame, wanted, columns)
+            show_experiments(store, frame, criteria, columns)
         else:
-            VIEWS[view](store, frame, wanted)
+            FILTERED_VIEWS[view](store, frame, criteria)
 
 
 def lead_to_experiment(frame: pd.DataFrame) -> None:
     """At the start of a session, opens the experiment that an address of version 0.1 names, or the
     recorded example if nothing was run on this machine yet."""
-    if GREETED in st.session_state:
-        st.query_params.pop("experiment", None)  # A browser adds it on the way back.
+    if OPENED_BEFORE in st.session_state:
+        st.query_params.pop("experiment", None)  # The Back button restores it.
         return
-    st.session_state[GREETED] = True
+    st.session_state[OPENED_BEFORE] = True
     if experiment_id := st.query_params.get("experiment"):
         st.switch_page("views/experiment.py", query_params={"experiment": experiment_id})
-    is_first = not st.query_params and not (frame["origin"] == "local").any()
-    if is_first and len(frame):
+    is_unused = not st.query_params and not (frame["origin"] == "local").any()
+    if is_unused and len(frame):
         st.switch_page("views/experiment.py")
 
 
-def show_tools(store: Store, frame: pd.DataFrame, wanted: Filter) -> list[str]:
-    """Shows columns, disk and the command for the same list; returns the columns."""
+def show_tools(store: Store, frame: pd.DataFrame, criteria: Filter) -> list[str]:
+    """Shows the choice of columns and order, the space on disk, and the command that prints the
+    same list; returns the chosen columns."""
     with st.popover("Columns", icon=":material/view_column:", width="content"):
         columns = table.ask_columns()
         table.ask_sort()
     selected.show_disk(store, frame)
     with st.popover("Command", icon=":material/terminal:", type="tertiary", width="content"):
         st.caption("The same list without the browser, for programs with `--json`:")
-        st.code(table.list_command(wanted), language="bash", wrap_lines=True)
+        st.code(table.list_command(criteria), language="bash", wrap_lines=True)
     return columns
 
 
-def show_experiments(store: Store, frame: pd.DataFrame, wanted: Filter, columns: list[str]) -> None:
+def show_experiments(
+    store: Store, frame: pd.DataFrame, criteria: Filter, columns: list[str]
+) -> None:
     """The table of the experiments that match the filter, and actions on the ticked rows."""
-    matching = matching_rows(frame, wanted)
+    matching = matching_rows(frame, criteria)
     actions = st.container()
     picked = show_table(frame, matching, columns)
     with actions:
@@ -107,18 +110,18 @@ def show_table(frame: pd.DataFrame, matching: pd.DataFrame, columns: list[str]) 
         st.info("No experiment matches. Remove a word or a filter.", icon=":material/search_off:")
         return matching
     with st.container(key=table.KEY):
-        picked = table.show(matching, columns)
+        picked_ids = table.show(matching, columns)
         with st.container(horizontal=True, vertical_alignment="center"):
-            counts = " · ".join(counted(frame, matching))
+            counts = " · ".join(count_texts(frame, matching))
             st.markdown(f":gray[{counts}]", help=table.explanation(columns), width="stretch")
             with st.container(width="content"):
                 exchange.show_import()
             rows = matching.drop(columns=["text", "known", "losses"])
             table_downloads(rows, "experiments", ["csv"])
-    return matching[matching["experiment_id"].isin(picked)]
+    return matching[matching["experiment_id"].isin(picked_ids)]
 
 
-def counted(frame: pd.DataFrame, matching: pd.DataFrame) -> list[Markdown]:
+def count_texts(frame: pd.DataFrame, matching: pd.DataFrame) -> list[Markdown]:
     """The number of experiments, of listed ones, and of those that are not compared yet."""
     of_all = "" if len(matching) == len(frame) else f" of {len(frame):,}"
     counts = [f"{words.plural(len(matching), 'experiment')}{of_all}"]
@@ -130,7 +133,7 @@ def counted(frame: pd.DataFrame, matching: pd.DataFrame) -> list[Markdown]:
     return counts
 
 
-VIEWS: dict[str, Callable[[Store, pd.DataFrame, Filter], None]] = {
+FILTERED_VIEWS: dict[str, Callable[[Store, pd.DataFrame, Filter], None]] = {
     "Matrix": overviews.show_as_matrix,
     "Trends": overviews.show_as_trends,
 }

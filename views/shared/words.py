@@ -1,4 +1,4 @@
-"""The dashboard's wording of states, durations and moments, the same on every page."""
+"""How every page of the dashboard writes states, activities, durations, times and lists."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,13 +43,15 @@ PHASES = {
     "checking": "checking its random numbers",
     "done": "finishing",
 }
-LONGEST_REASON = 600
+"""Words for the phases of a run, in order; before the first one, the run starts."""
+MAX_REASON_CHARACTERS = 600
 """Characters of an error's message; compilers write pages, and the traceback has all of it."""
-LOADED_PHASES = tuple(PHASES)[1:]
-AT_WORK = ("training", "evaluating", "profiling", "checking")
-
-
+PHASES_AFTER_LOADING = tuple(PHASES)[1:]
+"""Phases in which a run has torch, model and data."""
+PHASES_WITH_TURN = ("training", "evaluating", "profiling", "checking")
+"""Phases in which a run uses the device."""
 MAX_NAMED = 3
+"""How many names of a list are written."""
 
 
 def name_tab(*parts: str) -> None:
@@ -71,7 +73,7 @@ def is_stopping(run: Any) -> bool:
 
 def has_turn(run: Any) -> bool:
     """Whether a run uses the device now; `run`: as in `activity`."""
-    at_work = run.phase in AT_WORK or pd.notna(run.compiling_since)
+    at_work = run.phase in PHASES_WITH_TURN or pd.notna(run.compiling_since)
     return bool(run.state == RunState.RUNNING and at_work)
 
 
@@ -87,18 +89,20 @@ def activity(run: Any, now: pd.Timestamp, usual_compile_seconds: float | None = 
         return "stopping once it has compiled" if compiles else "stopping"
     if pd.notna(run.compiling_since):
         elapsed = duration(compiled_seconds(run, now))
-        before = ""
+        last_time = ""
         if usual_compile_seconds is not None:
             took = anchor_html("compile_seconds", f"{duration(usual_compile_seconds)} last time")
-            before = f", {took}"
-        return f"compiling · {anchor_html('compilation_seconds', elapsed)}{before}"
+            last_time = f", {took}"
+        return f"compiling · {anchor_html('compilation_seconds', elapsed)}{last_time}"
     return PHASES.get(run.phase, "starting") if isinstance(run.phase, str) else "starting"
 
 
 def compiled_seconds(run: Any, now: pd.Timestamp) -> float:
     """Seconds that a run has compiled so far, all graphs together."""
-    going = 0.0 if pd.isna(run.compiling_since) else (now - run.compiling_since).total_seconds()
-    return float(run.compiled_seconds) + max(0.0, going)
+    current_seconds = (
+        0.0 if pd.isna(run.compiling_since) else (now - run.compiling_since).total_seconds()
+    )
+    return float(run.compiled_seconds) + max(0.0, current_seconds)
 
 
 def why_ended(reason: str | None, error: RunError | None) -> str:
@@ -106,42 +110,42 @@ def why_ended(reason: str | None, error: RunError | None) -> str:
     if error is None:
         return reason or "no reason was recorded"
     text = error.sentence
-    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} ..."
+    return text if len(text) <= MAX_REASON_CHARACTERS else f"{text[:MAX_REASON_CHARACTERS]} ..."
 
 
-def spent(seconds: float, phases: Mapping[str, float], so_far: Markdown = "") -> Markdown:
+def spent(seconds: float, phases: Mapping[str, float], suffix: Markdown = "") -> Markdown:
     """`2 min 5 s so far: compiling 1 min 20 s, training steps 25 s, loading 20 s`."""
     parts = ", ".join(
         f"{inert(name)} {linked('elapsed_seconds', duration(took))}"
         for name, took in shown_parts(phases)
     )
     total = linked("elapsed_seconds", duration(seconds))
-    return f"**{total}**{so_far}: {parts}" if parts else f"**{total}**{so_far}"
+    return f"**{total}**{suffix}: {parts}" if parts else f"**{total}**{suffix}"
 
 
 def elapsed_and_remaining(
-    runs: pd.DataFrame, so_far: Markdown, remaining: float | None
+    runs: pd.DataFrame, spent_text: Markdown, remaining: float | None
 ) -> Markdown:
-    """Elapsed and remaining time of an experiment, and the cause of a delay. `so_far`: a result of
-    `spent`."""
+    """How long an experiment took so far (`spent_text`, a result of `spent`) and how much longer it
+    takes, and what delays it: stopping, compiling or loading."""
     if any(map(is_stopping, runs.itertuples())):
-        return f"{so_far}; stopping: each run ends after its block of steps or its compilation"
+        return f"{spent_text}; stopping: each run ends after its block of steps or its compilation"
     if remaining is None:
         left = "time left: known after the first round"
     elif remaining < 1.0:
         left = "almost done"
     else:
         left = linked("expected_seconds", f"about {duration(remaining)} left")
-    text: Markdown = f"{so_far}; {left}"
+    text: Markdown = f"{spent_text}; {left}"
     compiling = runs[runs["compiling_since"].notna()]
     if len(compiling):
-        who = inert(compiling["label"].iloc[0])
-        return f"{text}; {who} is compiling, the others wait meanwhile"
-    loading = runs[(runs["state"] == RunState.RUNNING) & ~runs["phase"].isin(LOADED_PHASES)]
+        label = inert(compiling["label"].iloc[0])
+        return f"{text}; {label} is compiling, the others wait meanwhile"
+    loading = runs[(runs["state"] == RunState.RUNNING) & ~runs["phase"].isin(PHASES_AFTER_LOADING)]
     if remaining is not None or loading.empty:
         return text
-    who = f"{inert(', '.join(loading['label']))}: " if runs["steps_done"].sum() else ""
-    return f"{text}; {who}torch, model and data are loading"
+    prefix = f"{inert(', '.join(loading['label']))}: " if runs["steps_done"].sum() else ""
+    return f"{text}; {prefix}torch, model and data are loading"
 
 
 def workload(model: str, data: str) -> Markdown:
@@ -188,9 +192,10 @@ def joined(parts: Sequence[Markdown]) -> Markdown:
 
 
 def provenance(experiment: pd.Series) -> Markdown:
-    """Device and date: `recorded example, NVIDIA H100, 20 Nov 2026`, then the workload."""
+    """Device, date, workload and version of torch: `recorded example, NVIDIA H100, 20 Nov 2026 ·
+    bert-tiny on reviews · torch 2.6.0`."""
     parts = ["recorded example"] if experiment["origin"] == "example" else []
-    # Missing until a run records it.
+    # NaN until a run records them.
     device, torch = (
         value if isinstance(value, str) else None
         for value in experiment[["device_name", "torch_version"]]
