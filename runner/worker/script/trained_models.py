@@ -3,15 +3,18 @@
 A trained model is the outermost module that the script calls with gradients, and that holds tensors
 of an optimizer. A teacher, an average of the weights, a frozen extractor of features or a loss
 without weights holds none. Of DistributedDataParallel it is the module within. Without an optimizer
-it is the outermost module in training mode.
+it is the outermost module in training mode. A module that goes backward itself is a trainer: its
+model is looked for within.
 """
 
 import functools
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
@@ -93,6 +96,31 @@ def _held_by(module: nn.Module, variables: dict[str, Any]) -> str:
     return ""
 
 
+def is_trainer(module: nn.Module) -> bool:
+    """Whether `forward`, or a method of its class that it calls, mentions `backward`."""
+    kind = type(module)
+    unread, read = ["forward"], set[str]()
+    while unread:
+        name = unread.pop()
+        method = getattr(kind, name, None)
+        if name in read or not inspect.isfunction(method):
+            continue
+        read.add(name)
+        code = getattr(inspect.unwrap(method), "__code__", None)
+        if code is not None:
+            names = _names_in(code)
+            if "backward" in names:
+                return True
+            unread += names
+    return False
+
+
+def _names_in(code: CodeType) -> list[str]:
+    """Names of attributes and globals in a function, and in the functions within it."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [*code.co_names, *(name for function in inner for name in _names_in(function))]
+
+
 class TrainedModels:
     """Looks at the calls of modules from `look` on until `stop`."""
 
@@ -155,10 +183,10 @@ class TrainedModels:
             self._may_look = False
 
     def _is_candidate(self, module: nn.Module) -> bool:
-        """Whether this may be a model: any module, or one of the named class."""
+        """Whether this may be a model: any module but a trainer, or one of the named class."""
         kind = type(module)
         if not self._class:
-            return True
+            return not is_trainer(module)
         file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
         return kind.__name__ == self._class and file.endswith(self._file)
 

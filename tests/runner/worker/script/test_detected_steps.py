@@ -249,6 +249,64 @@ def test_neither_teacher_nor_average_is_compiled(tmp_path: Path) -> None:
     assert ran.workload["num_parameters"] == 4 * 2 + 2
 
 
+TRAINER = """
+class Trainer(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def forward(self, num_steps):
+        for number in range(num_steps):
+            self.train_step(torch.randn(8, 4))
+
+    def train_step(self, points):
+        def closure():
+            loss = nn.functional.cross_entropy(self.model(points), (points[:, 0] > 0).long())
+            loss.backward()
+            losses.append(loss.item())
+        self.optimizer.zero_grad()
+        closure()
+        self.optimizer.step()
+
+Trainer(model)(6)
+"""
+
+
+def test_of_a_trainer_that_is_a_module_the_model_within_is_compiled(tmp_path: Path) -> None:
+    ran = run(tmp_path, MODEL + TRAINER + SAVED, "eager")
+    assert ran.losses == kept(ran)
+    assert len(ran.losses) == 6
+    (note,) = ran.workload["notes"]
+    assert "the model to compile is Net (train.py:5);" in note
+
+
+OWN_OPTIMIZER = """
+class Agent(Net):
+    def __init__(self):
+        super().__init__()
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def learn(self, points):
+        loss = error_of(self, points)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        losses.append(loss.item())
+
+agent = Agent()
+for number in range(6):
+    agent.learn(torch.randn(8, 4))
+"""
+
+
+def test_a_model_that_has_its_optimizer_is_compiled_itself(tmp_path: Path) -> None:
+    ran = run(tmp_path, MODEL + OWN_OPTIMIZER + SAVED, "eager")
+    assert ran.losses == kept(ran)
+    (note,) = ran.workload["notes"]
+    assert "the model to compile is Agent (train.py:" in note
+
+
 DISTILLING = """
 def train(net, steps, target_of):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
