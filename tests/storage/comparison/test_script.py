@@ -98,6 +98,24 @@ def test_what_speaks_neither_for_nor_against_a_backend_leaves_its_losses_to_judg
     assert judged(data_dir, {"compile_seconds": 1.0, **backend}, control, **baseline)[0] == verdict
 
 
+@pytest.mark.parametrize(("steps_done", "verdict"), [(2, "broken"), (3, "unknown")])
+def test_an_evaluation_counts_up_to_the_last_step_with_the_same_data(
+    data_dir: DataDir, steps_done: int, verdict: str
+) -> None:
+    """Steps 0 and 1 had the same data, so a model is judged after two steps, and not after more."""
+    for label, loss in (("baseline", 1.5), ("control", 1.5), ("inductor", 9.0)):
+        run = Recording(data_dir.runs, label, SPEC).claim().start(num_steps=80)
+        inputs = {**ALIKE, 10: "other"} if label == "inductor" else ALIKE
+        for step, sha256 in inputs.items():
+            run.log.append("inputs", step=step, sha256=sha256, random=TORCH, settings={})
+        run.blocks([0.1] * 8, LOSSES, 1.0)
+        about = {"epoch": 0, "split": "validation", "compiled": False, "num_samples": 200}
+        run.log.append("evaluation", step=steps_done, loss=loss, accuracy=None, metrics={}, **about)
+        run.end()
+    parity = compared(data_dir).results[-1].parity
+    assert parity.verdict == verdict
+
+
 def test_an_evaluation_of_nobody_knows_how_many_samples_breaks_nothing(data_dir: DataDir) -> None:
     for label, offset in (("baseline", 0.0), ("control", 1e-5), ("inductor", 1e-5)):
         run = Recording(data_dir.runs, label, SPEC).claim().start(num_steps=80)

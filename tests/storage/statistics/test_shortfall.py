@@ -76,3 +76,16 @@ def test_the_loss_of_an_evaluation_is_worse_from_a_twentieth_of_what_was_learned
     assert find_shortfall(equal, [equal], training(QUIET, loss=1.045)) is None
     worse = find_shortfall(equal, [equal], training(QUIET, loss=1.055))
     assert worse is not None and worse.quantity == "eval_loss"
+
+
+def test_a_training_of_one_step_is_worse_by_its_only_loss() -> None:
+    """One loss shows no noise, and nothing was learned: a twentieth of the loss of 2 is 0.1."""
+
+    def lost(loss: float) -> Any:
+        run = training([])
+        run.learning.losses = pd.Series([loss])
+        return run
+
+    assert find_shortfall(lost(2.0), [lost(2.0)], lost(2.09)) is None
+    worse = find_shortfall(lost(2.0), [lost(2.0)], lost(2.11))
+    assert worse is not None and (worse.quantity, worse.value) == ("final_loss", 2.11)
