@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from benchmarks.tables import markdown
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, TuneSpec
 from breakeven.runner.supervision.race import Race

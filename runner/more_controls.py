@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 from breakeven.runner.loss_band import LEAD_STEPS, Losses, half_widths, leaves_open
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
 

@@ -23,7 +23,7 @@ from breakeven.runner.more_controls import (
     read_training,
 )
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.experiment_fields import CONTROLS_FOR_WORSE
 from breakeven.runner.specs.training import Precision

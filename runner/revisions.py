@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from breakeven.runner.errors import InvalidSpec, WorkloadError
-from breakeven.runner.specs.named_arms import (
-    REVISION_MARK,
-    Changes,
-    read_changes,
-    split_name,
-)
+from breakeven.runner.specs.arms import REVISION_MARK, Changes, read_changes, split_name
 from breakeven.runner.start_folders import path_from
 
 NO_GIT = "git is not installed here, so no arm can have a revision or a diff"

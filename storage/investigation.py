@@ -8,6 +8,7 @@ import pandas as pd
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.states import FINAL_EXPERIMENTS, RunState
+from breakeven.runner.specs.arms import change_words
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.follow_ups import (
     BUDGET_SECONDS,
@@ -17,7 +18,6 @@ from breakeven.runner.specs.follow_ups import (
     timed_again,
 )
 from breakeven.runner.specs.ladder import with_ladder
-from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.specs.scenario_fields import Part, Problem
 from breakeven.runner.texts import printable
 from breakeven.storage import queries

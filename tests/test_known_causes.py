@@ -30,7 +30,7 @@ from breakeven.runner.protocol.exit_status import explain
 from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import (
     DataSpec,
     ExperimentSpec,

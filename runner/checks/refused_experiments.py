@@ -34,7 +34,8 @@ from breakeven.runner.machine.placement import placed
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
-from breakeven.runner.specs.arms import NEED_NO_COMPILER, Arm, parse_backend
+from breakeven.runner.specs.arm_fields import NEED_NO_COMPILER, Arm
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec, check_task_fits
 from breakeven.runner.specs.place import parse_cpus, write_cpus

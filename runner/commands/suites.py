@@ -11,7 +11,7 @@ from breakeven.runner.experiments.queue_order import startable
 from breakeven.runner.files import is_locked
 from breakeven.runner.machine.capabilities import likely_capabilities, read_capabilities
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.specs.arms import Settings
+from breakeven.runner.specs.arm_fields import Settings
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Bounds
 from breakeven.runner.specs.training import Precision

@@ -33,7 +33,7 @@ from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.events import open_journal, require_known_format
 from breakeven.runner.protocol.run_dir import RunDir, write_devices
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 
 BEGIN_BYTES = 200

@@ -30,7 +30,7 @@ from breakeven.runner.machine.run_variables import run_variables
 from breakeven.runner.project import PROJECT_ROOT
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.python310 import Self
-from breakeven.runner.specs.arms import QUICK_COMPILERS
+from breakeven.runner.specs.arm_fields import QUICK_COMPILERS
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.training import NO_OPTIMIZER

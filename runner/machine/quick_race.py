@@ -7,7 +7,7 @@ of the field: a training that learns nothing cannot show whether a backend learn
 from dataclasses import replace
 
 from breakeven.runner.machine.capabilities import Capabilities
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 
 REVIEWS = DataSpec(

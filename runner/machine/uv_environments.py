@@ -16,7 +16,8 @@ from breakeven.runner.errors import InvalidRunFolder, InvalidSpec, RunnerError
 from breakeven.runner.experiments.queue import writing
 from breakeven.runner.logs import log_action
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.specs.arms import ENVIRONMENT_NAME, pythons
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_NAME
+from breakeven.runner.specs.arms import pythons
 from breakeven.runner.specs.values import nearest
 
 OWN = "own"

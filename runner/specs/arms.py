@@ -1,242 +1,295 @@
-"""The ways to run a workload: baseline, control, and each backend with its settings.
+"""The arms of an experiment: baseline, controls, backends, and those that people name (`--arm`) by
+what differs from the baseline:
 
-A backend is written as its name, or with settings behind a colon:
+    liger=--use-liger                      arguments of the script
+    threads=OMP_NUM_THREADS=8              environment variables, in capital letters
+    pr=@HEAD                               a revision of the script's repository
+    fix=@/home/me/fix.diff                 a diff on top of the baseline's revision
+    graphs=inductor:mode=reduce-overhead   a backend
+    new=@feature inductor --use-liger      any of these; all after the first argument is arguments
 
-    inductor
-    inductor:mode=max-autotune
-    inductor:scope=forward+dynamic=true
-    inductor:epilogue_fusion=false          any other name is an Inductor configuration
-    inductor:mode=max-autotune+triton.cudagraphs=false
-                                            options override those of the mode
-    inductor:fullgraph=false                a script's own fullgraph=True does not count
-    inductor:optimizer=fused
-    none:optimizer=fused                    settings without a compiler
-    thunder.dynamo:ThunderCompiler          a function or class of a package, or path.py:name
-    thunder.dynamo:ThunderCompiler:scope=forward
+An option replaces the one of the same name with as many values, or else is appended. What an arm
+does not name is the baseline's, which may differ from the typed command in the same ways.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from hashlib import sha256
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, get_args
+from typing import Protocol, get_args
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.fields import Bounds, Spec, require
-from breakeven.runner.specs.values import BY_PATH, Options, check_variables, parse_settings
-
-Role = Literal["baseline", "control", "backend"]
-Scope = Literal["iteration", "forward", "forward_backward", "blocks"]
-MathAttention = Literal["full", "reduced"]
-Settings = Literal["plain", "harness"]
-Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-OptimizerForm = Literal["for_loop", "foreach", "fused"]
-NO_COMPILER = "none"
-"""Stands in place of a backend's name, for settings without a compiler: `none:optimizer=fused`."""
-QUICK_COMPILERS = ("eager", "aot_eager", "cudagraphs")
-"""Backends that capture graphs and generate no code. They compile in seconds, others in a
-minute."""
-DdpMode = Literal["ddp_optimizer", "python_reducer", "no_optimization"]
-NO_DDP_MODE = "python_reducer_without_compiled_forward"
-"""A mode of Dynamo that DistributedDataParallel does not support."""
-CacheState = Literal["cold", "warm"]
-CONTROL_PERTURBATION = 1e-5
-"""Relative size of the change to the control's initial weights."""
-ENVIRONMENT_MARK = "@"
-"""Between a label and the environment of the run: `inductor@torch211`."""
-ENVIRONMENT_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,39}")
-RESERVED_LABELS = re.compile(r"(baseline|control(-\d+)?)(-on-\d+)?")
-MAX_LABEL_BYTES = 150
-LONGEST_DERIVED = 100
-"""Longest derived label in characters; repeats append their number."""
-DIGEST_DIGITS = 6
-COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-LABEL = re.compile(rf"[A-Za-z0-9][\w.{ENVIRONMENT_MARK}-]*")
-WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place", "environment")
-"""Fields that distinguish runs with the same settings."""
-ARM_SETTINGS = (
-    "scope",
-    "mode",
-    "fullgraph",
-    "dynamic",
-    "math_attention",
-    "optimize_ddp",
-    "optimizer",
-    "tf32",
-    "batch_times",
-    "loader_workers",
+from breakeven.runner.specs.arm_fields import (
+    CHANGES,
+    ENVIRONMENT_MARK,
+    LABEL,
+    NO_COMPILER,
+    RESERVED_LABELS,
+    Arm,
+    CacheState,
+    Role,
+    Settings,
 )
-NEED_NO_COMPILER = ("math_attention", "optimizer", "tf32", "batch_times", "loader_workers")
-"""Those that act without a compiler."""
-CHANGES = ("arguments", "variables", "revision", "diff")
-"""What an arm can change beside compiler and settings."""
-CHANGE_TRAINING = ("math_attention", "tf32", "batch_times", "arguments", "revision", "diff")
-"""What may change the mathematics of a training, and not only its rounding."""
+from breakeven.runner.specs.backends import parse_backend, parse_backends
+from breakeven.runner.specs.fields import require
+from breakeven.runner.specs.values import BY_PATH, Options
+
+NAMED = re.compile(r"(?P<name>[^\s=:@]+)=(?P<changes>.*)", re.DOTALL)
+VARIABLE = re.compile(r"(?P<name>[A-Z_][A-Z0-9_]*)=.*", re.DOTALL)
+"""An environment variable; names in small letters are arguments, such as `lr=0.1`."""
+BACKENDS = (
+    NO_COMPILER,
+    "aot_eager",
+    "aot_eager_decomp_partition",
+    "cudagraphs",
+    "eager",
+    "inductor",
+    "onnxrt",
+    "openxla",
+    "tvm",
+)
+"""Words that name a backend by themselves; others have a path, `package.module:attribute`."""
+DIFF_SUFFIXES = (".diff", ".patch")
+REVISION_MARK = "@"
+ARGUMENTS_MARK = "--"
+"""Behind it all words are arguments."""
+
+
+class ArmTexts(Protocol):
+    """What arms follow from (`ExperimentFields`)."""
+
+    @property
+    def backends(self) -> tuple[str, ...]: ...
+    @property
+    def named_arms(self) -> tuple[str, ...]: ...
+    @property
+    def baseline(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm(Spec):
-    """One way to run the workload."""
+class Changes:
+    """What the words of an arm change."""
 
-    label: str
-    role: Role
-    backend: str | None = None
-    """Name of a Dynamo backend, or its path; None means no `torch.compile` at all."""
-    scope: Scope = "iteration"
-    """What is compiled: the whole iteration; the model's forward; forward and backward, with the
-    optimizer apart; or one of the model's repeated blocks, for all of them."""
-    mode: Mode | None = None
-    fullgraph: bool = False
-    """Whether a graph break is an error."""
-    allows_breaks: bool = False
-    """Whether a graph break is no error even where a script calls `torch.compile` with
-    `fullgraph=True`; written `fullgraph=false`."""
-    dynamic: bool | None = None
-    """Whether shapes are symbolic (true), fixed (false), or fixed until they change (null)."""
-    options: Options = field(default_factory=dict)
-    """Inductor configuration by name, nested options with dots: `triton.cudagraphs`. It overrides
-    the mode."""
-    math_attention: MathAttention = "full"
-    """Precision in which attention without a fused kernel adds up half-precision numbers: float32
-    (`full`), or half precision (`reduced`), which PyTorch's Dynamo harness allows
-    (`allow_fp16_bf16_reduction_math_sdp`)."""
-    optimize_ddp: DdpMode | None = None
-    """How Dynamo compiles DistributedDataParallel. `ddp_optimizer`, torch's default, splits graphs
-    where DDP's buckets end, so that gradients travel while others are computed. `python_reducer`
-    also compiles the reduction of gradients, with compiled autograd. `no_optimization` does
-    neither."""
-    optimizer: OptimizerForm | None = None
-    """How the optimizer updates the parameters: one after the other (`for_loop`), many in each
-    kernel (`foreach`), or with all of its work in one kernel (`fused`). None: torch chooses."""
-    tf32: bool = False
-    """Whether float32 products use TF32, in any precision of the training."""
-    batch_times: Annotated[int, Bounds(1, 1024, "the device holds the whole batch")] = 1
-    """How many times as large as the experiment's its batches are. A run with larger batches makes
-    as many times fewer steps, and is another training."""
-    loader_workers: Annotated[int, Bounds(0, 256, "each is a process")] = 0
-    """Processes with which a script's data loaders load batches, on a GPU into pinned memory. 0:
-    the script chooses."""
-    cache: CacheState = "cold"
-    """Whether the run starts with empty compile caches, or with those of the cold run of the same
-    repeat."""
-    repeat: Annotated[int, Bounds(1, 100, "no scenario has so many")] = 1
-    """Number of this process among those with the same settings, from 1."""
-    perturbation_seed: Annotated[int, Bounds(0, 100, "no experiment has so many controls")] = 0
-    """Distinguishes controls: each changes the initial weights by other random numbers."""
-    environment: str | None = None
-    """Name of the Python installation in which the run executes; None for Breakeven's own."""
-    arguments: tuple[str, ...] = ()
-    """Arguments of the script beside those of the command, whose options of the same names they
-    replace."""
+    revision: str | None = None
+    diff: str | None = None
     variables: tuple[str, ...] = ()
-    """Environment variables of the run, `NAME=VALUE`, beside those of the command."""
-    revision: str = ""
-    """Commit of the script's repository; empty for the files as they are."""
-    diff: str = ""
-    """Full path of a diff that is applied to these files."""
-
-    def check_rules(self) -> None:
-        rule = "must be letters, digits, '.', '_', '-' or '@', starting with a letter or digit"
-        self.require("label", bool(LABEL.fullmatch(self.label)), rule)
-        rule = f"must be at most {MAX_LABEL_BYTES} bytes: it names the run's folder"
-        self.require("label", len(self.label.encode()) <= MAX_LABEL_BYTES, rule)
-        rule = "must be null unless the role is 'backend'"
-        self.require("backend", self.backend is None or self.role == "backend", rule)
-        rule = (
-            "changes nothing: the baseline has no compiler either. Give it a setting, such as "
-            f"{NO_COMPILER}:optimizer=fused, or name a backend"
-        )
-        usual = {field.name: field.default for field in fields(self)}
-        is_changed = any(
-            getattr(self, name) != usual[name] for name in (*NEED_NO_COMPILER, *CHANGES)
-        )
-        is_baseline = self.role == "backend" and self.backend is None and not is_changed
-        require(not is_baseline, "backends", self.label, rule)
-        rule = "has no compiler, and so no scope"
-        require(bool(self.backend) or self.scope == "iteration", "backends", self.label, rule)
-        settings = self.mode is not None or bool(self.options)
-        rule = "has a mode or an option, but only inductor has modes and options"
-        require(not settings or self.backend == "inductor", "backends", self.label, rule)
-        rule = "cannot be one graph: loss.backward() breaks the iteration; choose scope=forward"
-        possible = self.scope in ("forward", "blocks")
-        require(not self.fullgraph or possible, "backends", self.label, rule)
-        self._check_changes()
-
-    def _check_changes(self) -> None:
-        rule = "must be the full name of a commit, 40 digits; `breakeven run` finds that of @main"
-        is_commit = not self.revision or COMMIT.fullmatch(self.revision)
-        self.require("revision", bool(is_commit), rule)
-        rule = "must name a diff by its full path"
-        self.require("diff", not self.diff or PurePath(self.diff).is_absolute(), rule)
-        check_variables("variables", self.variables)
+    backend: str | None = None
+    """With settings; None if no word names one."""
+    arguments: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """The backend with its settings, as on the command line; `parse_backend` reads it."""
-        chosen = {name: getattr(self, name) for name in ARM_SETTINGS}
-        usual = {field.name: field.default for field in fields(self)}
-        changed = {name: value for name, value in chosen.items() if value != usual[name]}
-        settings = {**self.options, **changed}
-        if self.allows_breaks:
-            settings["fullgraph"] = False
-        texts = (
-            f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-            for name, value in settings.items()
+        """The words from which `read_changes` makes the same."""
+        mark = (ARGUMENTS_MARK,) if self._needs_mark else ()
+        words = (
+            *(REVISION_MARK + where for where in (self.revision, self.diff) if where),
+            *self.variables,
+            *filter(None, [self.backend]),
+            *mark,
+            *self.arguments,
         )
-        return ":".join(filter(None, [self.backend or NO_COMPILER, "+".join(texts)]))
-
-    @cached_property
-    def settings(self) -> Mapping[str, object]:
-        """The compiler of the run, its settings and options, by name."""
-        # Once, and not by `asdict`: a search compares hundreds of candidates after each round.
-        settings = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in (*WHICH_RUN, "cache", "options")
-        }
-        return settings | self.options
-
-    def changes_training(self, baseline: "Arm") -> bool:
-        """Whether it declares another mathematics than the baseline's: then its training need not
-        be the same, but as good."""
-        return any(getattr(self, name) != getattr(baseline, name) for name in CHANGE_TRAINING)
+        return shlex.join(words)
 
     @property
-    def perturbation(self) -> float:
-        """Relative change to the initial weights."""
-        return CONTROL_PERTURBATION if self.role == "control" else 0.0
+    def _needs_mark(self) -> bool:
+        return bool(self.arguments) and _is_change(self.arguments[0])
 
-    @property
-    def path_of_backend(self) -> str | None:
-        """`package.module:attribute` or `path.py:name`, if the backend is named so."""
-        return self.backend if self.backend and BY_PATH.fullmatch(self.backend) else None
+    def over(self, base: Arm, label: str, role: Role) -> Arm:
+        """An arm that differs from `base` by these changes."""
+        is_compiled = self.backend not in (None, NO_COMPILER)
+        own = {variable.partition("=")[0] for variable in self.variables}
+        kept = [text for text in base.variables if text.partition("=")[0] not in own]
+        return replace(
+            parse_backend(self.backend) if self.backend and is_compiled else base,
+            label=label,
+            role=role,
+            revision=base.revision if self.revision is None else self.revision,
+            diff=base.diff if self.diff is None else self.diff,
+            variables=(*kept, *self.variables),
+            arguments=(*base.arguments, *self.arguments),
+        )
 
-    @property
-    def compile_effort(self) -> int:
-        """Rank by expected compile time; 0 without a compiler."""
-        if self.backend is None:
-            return 0
-        if self.backend.startswith(QUICK_COMPILERS):
-            return 1
-        return 3 if self.autotunes else 2
 
-    @property
-    def autotunes(self) -> bool:
-        """Whether the compiler times kernels to choose among them."""
-        by_option = self.options.get("max_autotune", self.has_autotuning_mode)
-        return bool(by_option or self.options.get("coordinate_descent_tuning"))
+def read_changes(text: str, field: str) -> Changes:
+    """The changes that the words of an arm describe; raises `InvalidSpec` for the field."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidSpec(field, text, f"has an open quotation: {error}") from None
+    changes = Changes()
+    while words and _is_change(words[0]):
+        word = words.pop(0)
+        if word == ARGUMENTS_MARK:
+            break
+        if word.startswith(REVISION_MARK):
+            changes = _with_revision(changes, word.removeprefix(REVISION_MARK), field, text)
+        elif VARIABLE.fullmatch(word):
+            changes = replace(changes, variables=(*changes.variables, word))
+        else:
+            require(changes.backend is None, field, text, "must name one backend")
+            changes = replace(changes, backend=word)
+    return replace(changes, arguments=tuple(words))
 
-    @property
-    def has_autotuning_mode(self) -> bool:
-        return self.mode is not None and self.mode.startswith("max-autotune")
 
-    @property
-    def captures_cuda_graphs(self) -> bool:
-        """Whether steps are replayed from CUDA graphs, which have a random state of their own."""
-        by_mode = self.mode in ("reduce-overhead", "max-autotune")
-        return self.backend == "cudagraphs" or bool(self.options.get("triton.cudagraphs", by_mode))
+def _with_revision(changes: Changes, where: str, field: str, text: str) -> Changes:
+    if where.endswith(DIFF_SUFFIXES):
+        require(changes.diff is None, field, text, "must name one diff")
+        return replace(changes, diff=where)
+    require(bool(where) and changes.revision is None, field, text, "must name one revision")
+    return replace(changes, revision=where)
+
+
+def _is_change(word: str) -> bool:
+    """Whether a word is no argument."""
+    return (
+        word == ARGUMENTS_MARK
+        or word.startswith(REVISION_MARK)
+        or bool(VARIABLE.fullmatch(word))
+        or word.partition(":")[0] in BACKENDS
+        or bool(BY_PATH.match(word) and not word.startswith("-"))
+    )
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Name and changes of an arm; raises `InvalidSpec` for the field `arms`."""
+    match = NAMED.fullmatch(text)
+    rule = "must read NAME=CHANGES, such as fp8='--precision fp8', pr=@HEAD or threads=OMP_NUM_"
+    rule += "THREADS=8"
+    if match is None:
+        raise InvalidSpec("named_arms", text, rule)
+    name = match["name"]
+    rule = "has a name with other characters than letters, digits, '.', '_' and '-', or one of "
+    rule += "Breakeven's own: baseline, control"
+    is_free = LABEL.fullmatch(name) and not RESERVED_LABELS.fullmatch(name)
+    require(bool(is_free), "named_arms", text, rule)
+    return name, match["changes"]
+
+
+def baseline_of(spec: ArmTexts) -> Arm:
+    """The arm with which all others are compared. Raises `InvalidSpec`."""
+    return _as_baseline(spec, Arm(label="baseline", role="baseline"))
+
+
+def control_of(spec: ArmTexts, number: int) -> Arm:
+    """One of the controls, counted from 1: the baseline with other initial weights."""
+    return _as_baseline(spec, control(number))
+
+
+def _as_baseline(spec: ArmTexts, arm: Arm) -> Arm:
+    if not spec.baseline:
+        return arm
+    changes = read_changes(spec.baseline, "baseline")
+    rule = "must not name a backend: break-even and parity are judged against a training without a "
+    rule += "compiler. Name each backend as an arm, and compare their speedups"
+    require(changes.backend is None, "baseline", spec.baseline, rule)
+    try:
+        return changes.over(arm, arm.label, arm.role)
+    except InvalidSpec as error:
+        raise InvalidSpec("baseline", spec.baseline, f"{error.field} {error.rule}") from None
+
+
+def compared_arms(spec: ArmTexts) -> list[Arm]:
+    """The arms that are compared with the baseline: backends, then those with names. Raises
+    `InvalidSpec`."""
+    base = baseline_of(spec)
+    inherited = {name: getattr(base, name) for name in CHANGES}
+    arms = [replace(arm, **inherited) for arm in parse_backends(spec.backends)]
+    taken = {arm.label for arm in arms}
+    for text in spec.named_arms:
+        name, changes = split_name(text)
+        require(name not in taken, "named_arms", text, f"has the name of another arm, {name!r}")
+        taken.add(name)
+        arms.append(_named(name, text, read_changes(changes, "named_arms"), base))
+    return arms
+
+
+def _named(name: str, text: str, changes: Changes, base: Arm) -> Arm:
+    rule = "changes nothing: it is the baseline. Give it an argument, a variable, a revision or a "
+    rule += "backend that the baseline has not"
+    try:
+        arm = changes.over(base, name, "backend")
+    except InvalidSpec as error:
+        is_same = error.field == "backends" and not changes.backend
+        why = rule if is_same else f"{error.field} {error.rule}"
+        raise InvalidSpec("named_arms", text, why) from None
+    require(arm.settings != base.settings, "named_arms", text, rule)
+    return arm
+
+
+def with_arguments(arguments: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
+    """A command's arguments with those of an arm: an option replaces the one of the same name and
+    as many values behind it, or is appended; so does `key=value`."""
+    merged = [*arguments]
+    for name, words in _options(changes):
+        place = _place(merged, name)
+        if place is None:
+            merged += words
+        else:
+            num_values = 1 if "=" in words[0] else len(words) - 1
+            merged[place : place + _length(merged, place, num_values)] = words
+    return tuple(merged)
+
+
+def _options(words: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Each option with its values; a word without an option has an empty name."""
+    options: list[tuple[str, list[str]]] = []
+    for word in words:
+        name = _name(word)
+        if name or not options or not options[-1][0].startswith("-") or "=" in options[-1][1][0]:
+            options.append((name, [word]))
+        else:
+            options[-1][1].append(word)
+    return options
+
+
+def _name(word: str) -> str:
+    """The name of an option, or the key of `key=value`; empty for other words and for numbers such
+    as `-1`."""
+    is_number = re.fullmatch(r"-[\d.][\d.e+-]*", word)
+    name, equals, _ = word.partition("=")
+    is_option = word.startswith("-") and word.strip("-") and not is_number
+    is_key = equals and re.fullmatch(r"[+~]*[A-Za-z_][\w.@/-]*", name)
+    return name if is_option or is_key else ""
+
+
+def _place(words: Sequence[str], name: str) -> int | None:
+    """Where the last option of this name stands."""
+    places = [place for place, word in enumerate(words) if name and _name(word) == name]
+    return places[-1] if places else None
+
+
+def _length(words: Sequence[str], place: int, num_values: int) -> int:
+    """Number of words of an option with its values, of which it has at most so many; one word
+    `--name=value` has its value within."""
+    if "=" in words[place]:
+        return 1
+    end = place + 1
+    while end < len(words) and end - place <= num_values and not _name(words[end]):
+        end += 1
+    return end - place
+
+
+def short_revision(arm: Arm) -> str:
+    """The revision and diff of an arm for people: `3f2a1bc + fix.diff`."""
+    return " + ".join(filter(None, [arm.revision[:7], arm.diff and PurePath(arm.diff).name]))
+
+
+def change_words(arm: Arm) -> str:
+    """`commit 3f2a1bc + fix.diff; OMP_NUM_THREADS=8; --precision fp8`; empty for an arm that
+    changes its compiler alone."""
+    revision = short_revision(arm)
+    files = f"commit {revision}" if arm.revision else revision
+    parts = [files, *arm.variables, shlex.join(arm.arguments)]
+    return "; ".join(filter(None, parts))
+
+
+def words_of_arm(spec: ArmTexts, arm: Arm) -> str:
+    """As `change_words`, after the backend of an arm whose label is the name that a person gave."""
+    names = {split_name(text)[0] for text in spec.named_arms}
+    is_named = arm.label.partition(ENVIRONMENT_MARK)[0] in names
+    backend = arm.text if is_named and arm.backend else ""
+    return "; ".join(filter(None, [backend, change_words(arm)]))
 
 
 def apply_settings(settings: Settings, arm: Arm, *, on_cuda: bool, draws_freely: bool) -> Arm:
@@ -299,66 +352,3 @@ def in_each(environments: Iterable[str], arms: Sequence[Arm]) -> list[Arm]:
         for name in names
         for arm in arms
     ]
-
-
-def parse_backend(text: str) -> Arm:
-    """Reads a backend such as `inductor:mode=max-autotune`.
-
-    Raises `InvalidSpec` for the field `backends`.
-    """
-    name, settings = parse_settings(text, "backends", dotted=True)
-    rule = "must be the name of a Dynamo backend (letters, digits, '.', '_', '-'), or its path, "
-    rule += "package.module:attribute"
-    is_name = re.fullmatch(r"[A-Za-z0-9_][\w.-]*", name) or BY_PATH.fullmatch(name)
-    require(bool(is_name), "backends", text, rule)
-    known: dict[str, Any] = {
-        key: settings.pop(key) for key in list(settings) if key in ARM_SETTINGS
-    }
-    given = {**known, **settings}
-    known["allows_breaks"] = known.get("fullgraph") is False
-    rule = "names a mode that DistributedDataParallel does not support; choose "
-    rule += "optimize_ddp=python_reducer"
-    require(known.get("optimize_ddp") != NO_DDP_MODE, "backends", text, rule)
-    try:
-        backend = None if name == NO_COMPILER else name
-        return Arm(
-            label=_label(name, given), role="backend", backend=backend, options=settings, **known
-        )
-    except InvalidSpec as error:
-        if error.field == "backends":
-            raise
-        raise InvalidSpec("backends", text, f"{error.field} {error.rule}") from None
-
-
-def parse_backends(texts: Sequence[str]) -> list[Arm]:
-    """Reads several backends; different backends never share a label."""
-    by_label: dict[str, Arm] = {}
-    arms = []
-    for text in texts:
-        arm = parse_backend(text)
-        if by_label.setdefault(arm.label, arm) != arm:
-            arm = replace(arm, label=_marked(arm.label, text))
-        arms.append(arm)
-    return arms
-
-
-def _label(name: str, settings: dict[str, Any]) -> str:
-    """`inductor-max-autotune-forward`: well-known values alone, other values with their names. In
-    an invalid label other characters are replaced, and a digest is appended."""
-    words = [PurePath(name).name.replace(".py:", ":").replace(":", ".").lstrip("_.-")]
-    for key, value in settings.items():
-        speaks = value in (
-            get_args(Scope) + get_args(Mode) + get_args(DdpMode) + get_args(OptimizerForm)
-        )
-        words.append(str(value) if speaks else f"{key}_{str(value).lower()}")
-    label = "-".join(words)
-    if RESERVED_LABELS.fullmatch(label):
-        return f"backend-{label}"
-    is_valid = len(label.encode()) <= MAX_LABEL_BYTES and LABEL.fullmatch(label)
-    return label if is_valid else _marked(label, label)
-
-
-def _marked(label: str, text: str) -> str:
-    """A valid, unique label, with a digest of `text`."""
-    clean = re.sub(r"[^A-Za-z0-9.-]+", "_", label).strip("_.-")[:LONGEST_DERIVED]
-    return f"{clean or 'backend'}-{sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]}"

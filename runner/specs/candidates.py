@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from breakeven.runner.specs.arms import NO_COMPILER, Arm
+from breakeven.runner.specs.arm_fields import NO_COMPILER, Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import TuneSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER

@@ -16,10 +16,10 @@ from typing import Any
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.python310 import Self
-from breakeven.runner.specs.arms import ENVIRONMENT_NAME, Arm, pythons
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_NAME, Arm
+from breakeven.runner.specs.arms import baseline_of, compared_arms, pythons
 from breakeven.runner.specs.experiment_fields import ExperimentFields
 from breakeven.runner.specs.fields import Spec, require
-from breakeven.runner.specs.named_arms import baseline_of, compared_arms
 from breakeven.runner.specs.place import MAX_RANKS, check_cpus, devices_of_ranks
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,

@@ -11,15 +11,16 @@ from pathlib import PurePath
 from typing import Annotated, Literal
 
 from breakeven.runner.python310 import Self
+from breakeven.runner.specs.arm_fields import Arm, Settings
 from breakeven.runner.specs.arms import (
-    Arm,
-    Settings,
     apply_settings,
+    control_of,
     in_each,
     pythons,
+    split_name,
+    with_arguments,
 )
 from breakeven.runner.specs.fields import Bounds, Prompt
-from breakeven.runner.specs.named_arms import control_of, split_name, with_arguments
 from breakeven.runner.specs.place import PlaceSpec
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,

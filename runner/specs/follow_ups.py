@@ -4,9 +4,10 @@ find the cause of its fault."""
 from dataclasses import dataclass, replace
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.specs.arms import ENVIRONMENT_MARK, parse_backend
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_MARK
+from breakeven.runner.specs.arms import split_name
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.named_arms import split_name
 from breakeven.runner.specs.scenario_fields import InvestigationSpec, Part, Problem
 
 BUDGET_SECONDS = 900.0

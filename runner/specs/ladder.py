@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.arms import Arm, parse_backend
+from breakeven.runner.specs.arm_fields import Arm
+from breakeven.runner.specs.backends import parse_backend
 
 
 @dataclass(frozen=True, kw_only=True)

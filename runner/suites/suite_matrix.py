@@ -14,7 +14,7 @@ from typing import Any
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.experiments.queue import experiments, new_experiment_id, submit
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.specs.arms import Settings
+from breakeven.runner.specs.arm_fields import Settings
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import require
 from breakeven.runner.specs.scenario_fields import Part, SpeedSpec

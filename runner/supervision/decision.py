@@ -6,7 +6,7 @@ from typing import Protocol
 
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.turns import Turn
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 
 
 @dataclass(frozen=True, kw_only=True)

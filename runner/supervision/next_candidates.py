@@ -7,7 +7,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Any, NamedTuple
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.candidates import (
     MOVES,
     Shares,

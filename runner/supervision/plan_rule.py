@@ -15,7 +15,7 @@ from typing import Any
 from breakeven.runner.experiments.continuing import why_no_rounds
 from breakeven.runner.protocol.endings import Cause, Ending
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import MIN_ROUNDS, PlanSpec
 from breakeven.runner.supervision.decision import Decision

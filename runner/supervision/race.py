@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from breakeven.runner.protocol.endings import Ending
-from breakeven.runner.specs.arms import NEED_NO_COMPILER, Arm
+from breakeven.runner.specs.arm_fields import NEED_NO_COMPILER, Arm
 from breakeven.runner.specs.candidates import difference
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.decision import Decision

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple, get_args
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.training import Precision
 
 

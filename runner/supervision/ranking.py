@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from breakeven.runner.loss_band import broken_limit, half_widths
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.racer import Racer, step_ratios
 

@@ -35,7 +35,7 @@ from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.protocol.turns import Turn
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.supervision.decision import Decider, Decision
 from breakeven.runner.supervision.exit_records import (
     ExitRecords,

@@ -12,7 +12,7 @@ from breakeven.runner.experiments.queue import Experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.candidates import backend_text
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.decision import Decision

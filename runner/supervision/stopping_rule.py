@@ -18,7 +18,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.endings import Cause, Ending
 from breakeven.runner.protocol.events import JournalPosition, read_events
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import Arm, Role
+from breakeven.runner.specs.arm_fields import Arm, Role
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.supervision.decision import Decision
 

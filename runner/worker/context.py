@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.worker.compiler.compile_with_backend import repeated_blocks
 from breakeven.runner.worker.data.splits import RankPart

@@ -22,7 +22,7 @@ from breakeven.runner.machine.placement import given_devices
 from breakeven.runner.machine.run_variables import WITHHELD_VARIABLE, named_variables
 from breakeven.runner.masking import MASKED, is_secret_name
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import write_cpus
 from breakeven.runner.worker.compiler.compile_with_backend import (

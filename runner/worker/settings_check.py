@@ -22,7 +22,7 @@ import torch._inductor.config
 from torch import nn
 
 from breakeven.runner.errors import RunnerError, WorkloadError
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import MODEL_LOSS, Loss, TrainingSpec
 from breakeven.runner.specs.values import nearest

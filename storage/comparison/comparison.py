@@ -13,7 +13,7 @@ import pandas as pd
 from breakeven.runner.experiments.continuing import why_no_rounds
 from breakeven.runner.judged_outcome import Outcome
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import ENVIRONMENT_MARK
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage import queries
 from breakeven.storage.comparison.compiler_warnings import (

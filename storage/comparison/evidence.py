@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import Role
+from breakeven.runner.specs.arm_fields import Role
 from breakeven.runner.texts import printable
 
 

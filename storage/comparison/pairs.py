@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from breakeven.runner.specs.arms import ENVIRONMENT_MARK
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.statistics.intervals import MIN_PAIRS, Floats

@@ -12,7 +12,7 @@ import pandas as pd
 
 from breakeven.runner.experiments.continuing import why_no_rounds
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import ENVIRONMENT_MARK
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.device_warnings import Disturbed
 from breakeven.storage.comparison.energy import EnergySaving

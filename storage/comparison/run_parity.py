@@ -19,9 +19,9 @@ import pandas as pd
 
 from breakeven.runner.loss_band import LEAD_STEPS, broken_limit
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import CHANGES
+from breakeven.runner.specs.arm_fields import CHANGES
+from breakeven.runner.specs.arms import change_words
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.specs.training import Precision
 from breakeven.storage.comparison.evidence import Evidence, Randomness, counted
 from breakeven.storage.comparison.run_outcome import (

@@ -9,7 +9,7 @@ import pandas as pd
 
 from breakeven.runner.experiments.continuing import NOT_CONTINUED
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.comparison.evidence import Evidence
 from breakeven.storage.comparison.pairs import SIZES, unequal_blocks

@@ -15,7 +15,7 @@ import pandas as pd
 
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import WHICH_RUN
+from breakeven.runner.specs.arm_fields import WHICH_RUN
 from breakeven.storage import queries
 from breakeven.storage.comparison.evidence import RESUMED
 from breakeven.storage.compiling.timeline import PHASES, exclusive_phase_seconds

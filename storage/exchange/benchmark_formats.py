@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec
 from breakeven.runner.specs.scenarios.by_name import SCENARIOS
 from breakeven.storage import queries

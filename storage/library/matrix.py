@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from breakeven.runner.specs.arms import ENVIRONMENT_MARK
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_MARK
 
 Emptiness = Literal["not run", "not finished", "not measured", "not trusted", "unsure"]
 ACROSS = (

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from breakeven.runner.specs.arms import ENVIRONMENT_MARK, Arm, parse_backends
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_MARK, Arm
+from breakeven.runner.specs.backends import parse_backends
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.storage.profile.guards import change_in
 from breakeven.storage.profile.kernel_classes import FUSED_ATTENTION, MATMUL

@@ -17,7 +17,7 @@ from breakeven.runner.protocol.records import Labels
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.run_progress import RunProgress
 from breakeven.runner.protocol.states import FINAL_EXPERIMENTS, ExperimentState, RunState
-from breakeven.runner.specs.arms import ENVIRONMENT_MARK
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_MARK
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store

@@ -8,7 +8,7 @@ import pandas as pd
 
 from breakeven.runner.errors import OF_COMPILERS, OWN_ERRORS, short_cause
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.storage.errors import NotInStore
 from breakeven.storage.index.store import Store

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from breakeven.runner.specs.arms import Settings
+from breakeven.runner.specs.arm_fields import Settings
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.storage.comparison.correctness import PASS
 from breakeven.storage.comparison.device_warnings import Disturbed

@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from breakeven.runner.protocol.states import RunState, state_words
+from breakeven.runner.specs.arms import words_of_arm
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.named_arms import words_of_arm
 from breakeven.runner.texts import duration, listed, printable
 from breakeven.storage.comparison.cold_and_warm import ColdWarm, why_no_latency
 from breakeven.storage.comparison.correctness import PASS, Check

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 
 COMPILERS = {
     None: "not compiled",

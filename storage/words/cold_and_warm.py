@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.texts import duration
 from breakeven.storage.comparison.cold_and_warm import ColdWarm
 from breakeven.storage.numbers.formats import count_of

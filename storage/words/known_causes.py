@@ -14,7 +14,7 @@ from breakeven.runner.doctor.machine_checks import INSTALL_COMPILER
 from breakeven.runner.errors import OF_COMPILERS, TRACEBACK, InvalidSpec
 from breakeven.runner.ports_and_locks import held_by_another
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import with_ladder
 from breakeven.runner.specs.values import parse_settings

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
+from breakeven.runner.specs.arms import change_words
 from breakeven.runner.specs.candidates import FORMS
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.specs.named_arms import change_words
 from breakeven.runner.texts import printable
 from breakeven.storage import queries
 from breakeven.storage.comparison.plan import Plan, own_steps

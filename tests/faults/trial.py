@@ -15,7 +15,7 @@ from torch._dynamo.callback import callback_handler
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import (
     DataSpec,
     EvaluationSpec,

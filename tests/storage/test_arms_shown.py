@@ -5,9 +5,9 @@ import json
 import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
+from breakeven.runner.specs.arms import change_words
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
-from breakeven.runner.specs.named_arms import change_words
 from breakeven.storage.__main__ import main as storage
 from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 

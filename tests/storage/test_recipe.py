@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, TrainingSpec
 from breakeven.runner.specs.workload import ScriptSpec
 from breakeven.storage.__main__ import main as storage

@@ -18,7 +18,7 @@ from zlib import crc32
 import pandas as pd
 from plotly.colors import unlabel_rgb
 
-from breakeven.runner.specs.arms import ENVIRONMENT_MARK
+from breakeven.runner.specs.arm_fields import ENVIRONMENT_MARK
 from breakeven.views.shared.inert import Html, inert
 
 NEUTRAL = "#8f949d"

@@ -21,7 +21,7 @@ from breakeven.runner.experiments.queue import Experiment, find_experiment
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import ExperimentState, RunState
 from breakeven.runner.settings import read_settings
-from breakeven.runner.specs.named_arms import words_of_arm
+from breakeven.runner.specs.arms import words_of_arm
 from breakeven.runner.texts import capital
 from breakeven.storage import queries
 from breakeven.storage.comparison.measuring_warnings import CandidatesEnded

@@ -8,7 +8,7 @@ import streamlit as st
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.revisions import Folders, resolved_arm, resolved_changes
-from breakeven.runner.specs.named_arms import split_name
+from breakeven.runner.specs.arms import split_name
 from breakeven.views.form.field_widgets import Fields
 
 WIDTHS = (1, 3)

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from breakeven.runner.machine.capabilities import Capabilities
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
 from breakeven.views.form.field_widgets import Fields, Offer

@@ -11,7 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.machine.capabilities import Capabilities
-from breakeven.runner.specs.arms import Settings
+from breakeven.runner.specs.arm_fields import Settings
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.suites import SUITES

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from breakeven.runner.protocol.states import ExperimentState
-from breakeven.runner.specs.arms import RESERVED_LABELS
+from breakeven.runner.specs.arm_fields import RESERVED_LABELS
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import ACTIVATION
 from breakeven.storage import queries

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 

@@ -3,9 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
-from breakeven.runner.specs.arms import Arm, expanded, in_each
+from breakeven.runner.specs.arm_fields import Arm
+from breakeven.runner.specs.arms import (
+    ArmTexts,
+    baseline_of,
+    compared_arms,
+    control_of,
+    expanded,
+    in_each,
+)
 from breakeven.runner.specs.fields import EVERY_STEP_IS_KEPT, MAX_STEPS
-from breakeven.runner.specs.named_arms import ArmFields, baseline_of, compared_arms, control_of
 from breakeven.runner.specs.scenario_fields import (
     AccuracySpec,
     CacheSpec,
@@ -23,7 +30,7 @@ Compared = Literal["runs", "tensors", "caches", "causes"]
 CONDITIONS = ("slower", "parity", "accuracy", "compile", "slower-than")
 
 
-class ScenarioFields(ArmFields, Protocol):
+class ScenarioFields(ArmTexts, Protocol):
     """What scenarios read of an experiment (`ExperimentFields`)."""
 
     @property

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
-from breakeven.runner.specs.arms import Arm, cold_and_warm, parse_backends
+from breakeven.runner.specs.arm_fields import Arm
+from breakeven.runner.specs.arms import cold_and_warm
+from breakeven.runner.specs.backends import parse_backends
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from breakeven.runner.specs.arms import Arm, expanded
-from breakeven.runner.specs.named_arms import compared_arms
+from breakeven.runner.specs.arm_fields import Arm
+from breakeven.runner.specs.arms import compared_arms, expanded
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 from breakeven.runner.texts import duration

@@ -3,8 +3,8 @@ from the beginning afterwards."""
 
 from collections.abc import Iterator, Sequence
 
-from breakeven.runner.specs.arms import Arm, expanded, in_each
-from breakeven.runner.specs.named_arms import compared_arms
+from breakeven.runner.specs.arm_fields import Arm
+from breakeven.runner.specs.arms import compared_arms, expanded, in_each
 from breakeven.runner.specs.scenarios.base import Scenario, ScenarioFields
 
 MAX_SEARCH_BLOCKS = 5_000

@@ -15,7 +15,7 @@ from torch._dynamo import external_utils, trace_rules
 from torch.nn.parameter import is_lazy
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.arms import QUICK_COMPILERS, Arm
+from breakeven.runner.specs.arm_fields import QUICK_COMPILERS, Arm
 from breakeven.runner.specs.values import nearest
 from breakeven.runner.worker.user_code import load_backend
 

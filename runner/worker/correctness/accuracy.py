@@ -16,7 +16,7 @@ from typing import Literal
 
 import torch
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.texts import first_few
 from breakeven.runner.worker.compiler.observer import MAX_REASON_CHARACTERS, CompileObserver

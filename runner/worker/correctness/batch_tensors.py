@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from breakeven.runner.specs.arms import NEED_NO_COMPILER, Arm
+from breakeven.runner.specs.arm_fields import NEED_NO_COMPILER, Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.specs.training import MODEL_LOSS

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from breakeven.runner.specs.arms import CONTROL_PERTURBATION
+from breakeven.runner.specs.arm_fields import CONTROL_PERTURBATION
 from breakeven.runner.worker.compiler.compile_with_backend import leave_alone, make_compiler
 from breakeven.runner.worker.context import ParallelModel, RunContext
 from breakeven.runner.worker.data.splits import MicroBatch

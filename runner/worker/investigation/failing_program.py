@@ -14,7 +14,7 @@ from torch._dynamo.debug_utils import NNModuleToString
 from torch.fx import GraphModule
 
 from breakeven.runner.errors import TRACEBACK
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.follow_ups import DATA_FILE
 from breakeven.runner.worker.compiler.compile_with_backend import compile_arguments
 from breakeven.runner.worker.investigation.graphs import SEED, Graph, GraphTrials

@@ -18,7 +18,7 @@ from torch._functorch.fx_minifier import minifier
 from torch._inductor.compiler_bisector import BisectionResult, CompilerBisector
 from torch.fx import GraphModule
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.worker.compiler.compile_with_backend import compile_arguments
 from breakeven.runner.worker.correctness.batch_tensors import BASELINE, uncompiled
 from breakeven.runner.worker.investigation.trial_outcomes import (

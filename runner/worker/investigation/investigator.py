@@ -18,7 +18,7 @@ from torch.utils.collect_env import get_pretty_env_info
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.masking import mask
 from breakeven.runner.protocol.run_dir import RunDir
-from breakeven.runner.specs.arms import ARM_SETTINGS, NEED_NO_COMPILER, Arm
+from breakeven.runner.specs.arm_fields import ARM_SETTINGS, NEED_NO_COMPILER, Arm
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.specs.follow_ups import Finding
 from breakeven.runner.specs.ladder import RUNGS

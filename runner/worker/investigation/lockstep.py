@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.worker.compiler.compile_with_backend import (
     Compile,

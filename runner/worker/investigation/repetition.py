@@ -14,7 +14,7 @@ from breakeven.runner.loss_band import LEAD_STEPS, Losses, broken_limit, half_wi
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.turns import Turn
-from breakeven.runner.specs.arms import Role
+from breakeven.runner.specs.arm_fields import Role
 from breakeven.runner.specs.experiment import CheckpointSpec, EvaluationSpec, RunSpec
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.worker.event_log import EventLog

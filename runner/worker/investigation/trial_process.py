@@ -18,7 +18,7 @@ from torch._inductor.compiler_bisector import BisectionResult
 from torch._inductor.utils import run_and_get_code
 
 from breakeven.runner.errors import RunnerError
-from breakeven.runner.specs.arms import Arm, Role
+from breakeven.runner.specs.arm_fields import Arm, Role
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.scenario_fields import Part
 from breakeven.runner.worker.correctness.equal_tensors import tensor_tolerance

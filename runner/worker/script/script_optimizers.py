@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.arms import OptimizerForm
+from breakeven.runner.specs.arm_fields import OptimizerForm
 
 NO_FORM = "The script's optimizer {} has no {!r} implementation."
 CHOSEN = "The script itself chooses the implementation of its optimizer {}: no other is measured."

@@ -14,7 +14,7 @@ from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.worker.compiler.compile_with_backend import (
     compile_arguments,
     compile_blocks,

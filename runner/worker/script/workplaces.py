@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from breakeven.runner.checks.allowed_code import allowed, locate, package_of
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.revisions import Repository, apply_diff
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.start_folders import LEFT_OUT, is_broad, project_of
 

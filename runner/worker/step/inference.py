@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.worker.compiler.compile_with_backend import make_compiler
 from breakeven.runner.worker.data.splits import WHOLE, RankPart, Split
 from breakeven.runner.worker.model.losses import find_logits

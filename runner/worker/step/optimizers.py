@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.arms import OptimizerForm
+from breakeven.runner.specs.arm_fields import OptimizerForm
 from breakeven.runner.specs.experiment import TrainingSpec
 from breakeven.runner.specs.training import NO_OPTIMIZER
 from breakeven.runner.specs.values import Options

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.arms import Scope
+from breakeven.runner.specs.arm_fields import Scope
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.worker.callbacks import Hooks, TrainingState
 from breakeven.runner.worker.compiler.compile_with_backend import Compile, leave_alone

@@ -1,151 +1,164 @@
-import re
+"""Arms with names: their words, what they inherit from the baseline, and the arguments of a run."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.arms import Arm, parse_backend
-from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.arm_fields import Arm
+from breakeven.runner.specs.arms import read_changes, with_arguments
+from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
+from breakeven.runner.specs.follow_ups import timed_again
+
+MAIN, HEAD = "a" * 40, "b" * 40
+
+
+def script(*named_arms: str, **changes: Any) -> ExperimentSpec:
+    usual: dict[str, Any] = {"backends": (), "script": ScriptSpec(arguments=("--lr", "0.1"))}
+    return ExperimentSpec(
+        name="mine",
+        task="script",
+        model=ModelSpec(source="script:/home/me/train.py"),
+        data=DataSpec(source="script"),
+        named_arms=named_arms,
+        **{**usual, **changes},
+    )
+
+
+def arm_of(spec: ExperimentSpec, label: str) -> Arm:
+    (arm,) = (arm for arm in spec.arms if arm.label == label)
+    return arm
+
+
+def test_an_arm_changes_any_of_arguments_variables_revision_diff_and_backend() -> None:
+    text = (
+        f"new=@{HEAD} @/home/me/fix.diff OMP_NUM_THREADS=8 inductor:mode=max-autotune --use-liger x"
+    )
+    arm = arm_of(script(text), "new")
+    assert arm.role == "backend"
+    assert (arm.revision, arm.diff) == (HEAD, "/home/me/fix.diff")
+    assert arm.variables == ("OMP_NUM_THREADS=8",)
+    assert (arm.backend, arm.mode) == ("inductor", "max-autotune")
+    assert arm.arguments == ("--use-liger", "x")
+
+
+def test_words_after_the_first_argument_are_arguments() -> None:
+    changes = read_changes("--compiler inductor OMP_NUM_THREADS=8 @main", "baseline")
+    assert changes.arguments == ("--compiler", "inductor", "OMP_NUM_THREADS=8", "@main")
+
+
+def test_two_dashes_make_any_word_an_argument() -> None:
+    changes = read_changes("-- inductor", "baseline")
+    assert (changes.backend, changes.arguments) == (None, ("inductor",))
+    assert changes.text == "-- inductor"
+
+
+def test_names_in_small_letters_are_arguments_such_as_those_of_hydra() -> None:
+    assert read_changes("lr=0.1 A=1", "baseline").arguments == ("lr=0.1", "A=1")
+
+
+def test_an_arm_has_what_the_baseline_changes_unless_it_names_another() -> None:
+    baseline = f"@{MAIN} SEED=1 THREADS=2 --precision bf16"
+    spec = script("pr=@" + HEAD, "seed=SEED=2", baseline=baseline, backends=("eager",))
+    assert arm_of(spec, "baseline").revision == arm_of(spec, "control").revision == MAIN
+    assert arm_of(spec, "eager").arguments == ("--precision", "bf16")
+    assert arm_of(spec, "pr").revision == HEAD
+    assert arm_of(spec, "pr").variables == ("SEED=1", "THREADS=2")
+    assert arm_of(spec, "seed").variables == ("THREADS=2", "SEED=2")
+    assert arm_of(spec, "seed").revision == MAIN
+
+
+def test_further_controls_differ_from_the_baseline_in_their_weights_alone() -> None:
+    spec = script("fp8=--fp8", baseline="--precision bf16", more_controls=2)
+    # Six controls in all may be needed for the outcome of an arm that changes the arguments.
+    assert [arm.arguments for arm in spec.further_controls] == [("--precision", "bf16")] * 5
+    assert len(replace(spec, same="steps").further_controls) == 2
+    assert replace(spec, more_controls=0).further_controls == ()
 
 
 @pytest.mark.parametrize(
-    ("text", "label", "settings"),
+    ("arm", "rule"),
     [
-        ("inductor", "inductor", {}),
-        ("baseline", "backend-baseline", {}),
-        ("inductor:mode=max-autotune", "inductor-max-autotune", {"mode": "max-autotune"}),
-        (
-            "eager:scope=forward+fullgraph=true",
-            "eager-forward-fullgraph_true",
-            {"scope": "forward", "fullgraph": True},
-        ),
-        ("aot_eager:fullgraph=false", "aot_eager-fullgraph_false", {"allows_breaks": True}),
-        ("aot_eager:dynamic=false", "aot_eager-dynamic_false", {"dynamic": False}),
-        ("eager:batch_times=4", "eager-batch_times_4", {"batch_times": 4}),
-        (
-            "inductor:epilogue_fusion=false+max_fusion_size=8",
-            "inductor-epilogue_fusion_false-max_fusion_size_8",
-            {"options": {"epilogue_fusion": False, "max_fusion_size": 8}},
-        ),
-        (
-            "inductor:mode=max-autotune+triton.cudagraphs=false",
-            "inductor-max-autotune-triton.cudagraphs_false",
-            {"mode": "max-autotune", "options": {"triton.cudagraphs": False}},
-        ),
+        ("--use-liger", "must read NAME=CHANGES"),
+        ("baseline=--x", "Breakeven's own"),
+        ("a b=--x", "must read NAME=CHANGES"),
+        ("none=", "changes nothing"),
+        ("none=none", "changes nothing"),
+        ("pr=@main", "full name of a commit"),
+        ("fix=@fix.diff", "full path"),
+        ("both=inductor eager", "must name one backend"),
+        (f"both=@{HEAD} @{MAIN}", "must name one revision"),
+        ("open='--x", "open quotation"),
+        ("cache=TORCHINDUCTOR_CACHE_DIR=/tmp", "Breakeven itself sets"),
+        ("other=CUDA_VISIBLE_DEVICES=1", "Breakeven itself sets"),
+        ("odd=inductor:scope=everything", "scope"),
     ],
 )
-def test_a_backend_is_written_with_its_settings(
-    text: str, label: str, settings: dict[str, object]
+def test_what_is_no_arm_is_refused_with_a_reason(arm: str, rule: str) -> None:
+    with pytest.raises(InvalidSpec, match=rule):
+        script(arm)
+
+
+def test_an_arm_that_is_the_baseline_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="changes nothing: it is the baseline"):
+        script("pr=@" + MAIN, baseline="@" + MAIN)
+
+
+def test_two_arms_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidSpec, match="the name of another arm, 'eager'"):
+        script("eager=--x", backends=("eager",))
+
+
+def test_the_baseline_has_no_compiler() -> None:
+    with pytest.raises(InvalidSpec, match="baseline = 'inductor': must not name a backend"):
+        script("fp8=--fp8", baseline="inductor")
+
+
+def test_only_a_script_has_arguments_and_revisions() -> None:
+    with pytest.raises(InvalidSpec, match="only a script has them"):
+        ExperimentSpec(name="mine", named_arms=("fp8=--fp8",))
+
+
+def test_a_training_of_breakeven_can_differ_in_variables_and_compiler() -> None:
+    spec = ExperimentSpec(name="mine", backends=(), named_arms=("two=OMP_NUM_THREADS=2 eager",))
+    assert arm_of(spec, "two").variables == ("OMP_NUM_THREADS=2",)
+
+
+def test_no_run_is_forked_if_an_arm_must_start_afresh_for_its_variables() -> None:
+    usual: dict[str, Any] = {"name": "mine", "backends": ()}
+    assert ExperimentSpec(**usual, named_arms=("new=eager",)).may_fork_runs
+    assert not ExperimentSpec(**usual, named_arms=("new=A=1",)).may_fork_runs
+
+
+def test_an_arm_that_is_timed_again_comes_alone() -> None:
+    spec = script("fp8=--fp8", "liger=--liger", backends=("eager",))
+    assert timed_again(spec, "fp8").arm_texts == ("fp8=--fp8",)
+    assert timed_again(spec, "eager").arm_texts == ("eager",)
+
+
+@pytest.mark.parametrize("scenario", ["speed", "accuracy", "cache"])
+def test_other_scenarios_have_no_arms_with_names(scenario: Any) -> None:
+    with pytest.raises(InvalidSpec, match="only a whole training has arms"):
+        ExperimentSpec(name="mine", scenario=scenario, named_arms=("two=OMP_NUM_THREADS=2",))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "merged"),
+    [
+        ("--lr 0.1 data", "--use-liger", "--lr 0.1 data --use-liger"),
+        ("--lr 0.1 data", "--lr 0.2", "--lr 0.2 data"),
+        ("--lr=0.1 data", "--lr 0.2", "--lr 0.2 data"),
+        ("--lr 0.1 data", "--lr=0.2", "--lr=0.2 data"),
+        ("--betas 0.9 0.99 data", "--betas 0.8 0.95", "--betas 0.8 0.95 data"),
+        ("--fp8 data", "--fp8", "--fp8 data"),
+        ("lr=0.1 model=gpt", "lr=0.2", "lr=0.2 model=gpt"),
+        ("--shift -1 data", "--shift -2", "--shift -2 data"),
+        ("data", "other", "data other"),
+        ("--lr 0.1 --lr 0.2", "--lr 0.3", "--lr 0.1 --lr 0.3"),
+    ],
+)
+def test_an_option_replaces_the_one_of_its_name_or_is_appended(
+    arguments: str, changes: str, merged: str
 ) -> None:
-    expected = Arm(label=label, role="backend", backend=text.partition(":")[0], **settings)  # type: ignore[arg-type]
-    assert parse_backend(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "backend", "label", "scope"),
-    [
-        (
-            "thunder.dynamo:Compiler",
-            "thunder.dynamo:Compiler",
-            "thunder.dynamo.Compiler",
-            "iteration",
-        ),
-        ("a.b:c:scope=forward", "a.b:c", "a.b.c-forward", "forward"),
-        ("/my code/own.py:go:scope=forward", "/my code/own.py:go", "own.go-forward", "forward"),
-        ("a.b:scope=forward", "a.b", "a.b-forward", "forward"),
-    ],
-)
-def test_a_backend_is_named_by_path_if_a_name_without_a_value_follows_the_colon(
-    text: str, backend: str, label: str, scope: str
-) -> None:
-    arm = parse_backend(text)
-    assert (arm.backend, arm.label, arm.scope) == (backend, label, scope)
-    assert arm.path_of_backend == (backend if ":" in backend else None)
-    spec = ExperimentSpec(name="trial", backends=(text,))
-    assert ExperimentSpec.from_json(spec.to_json()) == spec
-    assert spec.paths_of_backends == ((backend,) if ":" in backend else ())
-
-
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("in ductor", "name of a Dynamo backend"),
-        ("inductor:mode", "must read name=value"),
-        ("thunder:jit", "a path reads package.module:attribute"),
-        ("a.b:c.d", "must read name=value"),
-        ("a.b:c:d", "must read name=value"),
-        ("a.b:c:mode=max-autotune", "only inductor has modes and options"),
-        ("/my\ncode/own.py:go", "must read name=value"),
-        ("inductor:mode=fast", "must be one of 'default'"),
-        ("inductor:scope=all", "must be one of 'iteration'"),
-        ("eager:mode=max-autotune", "only inductor has modes and options"),
-        ("eager:epilogue_fusion=false", "only inductor has modes and options"),
-        ("inductor:triton.=true", "must read name=value"),
-        ("eager:triton.cudagraphs=true", "only inductor has modes and options"),
-        ("inductor:fullgraph=true", "loss.backward.. breaks the iteration"),
-        ("inductor:dynamic=maybe", "true or false"),
-        ("inductor:fullgraph=1", "fullgraph must be true or false"),
-        ("inductor:max_fusion_size=(8", "an unmatched parenthesis"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_with_the_whole_text(text: str, rule: str) -> None:
-    with pytest.raises(InvalidSpec, match=rule) as caught:
-        parse_backend(text)
-    assert caught.value.field == "backends"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "inductor:cpp.cxx=/bin/false",
-        "inductor:cpp.cxx=/opt/compilers/" + "deep/" * 40 + "g++",
-        "inductor:trace.path=/tmp/Bäume und Wälder [neu]",
-        "__:dynamic=true",
-    ],
-)
-def test_a_label_can_name_a_folder_whatever_the_settings_are(text: str) -> None:
-    spec = ExperimentSpec(name="trial", backends=(text,), controls=0)
-    assert re.fullmatch(r"[A-Za-z0-9][\w.-]{,109}", spec.arms[1].label)
-    assert ExperimentSpec.from_json(spec.to_json()).arms == spec.arms
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ("inductor:cpp.cxx=/bin/false", "inductor:cpp.cxx=_bin_false"),
-        ("inductor:cpp.cxx=/bin/false", "inductor:cpp.cxx=?bin?false"),
-        ("inductor:cpp.cxx=G", "inductor:cpp.cxx=g"),
-        ("inductor:a=1-b_2", "inductor:a=1+b=2"),
-        ("inductor:x=/" + "a" * 200, "inductor:x=/" + "a" * 201),
-        ("_eager", "eager", "eager:dynamic=true"),
-        ("a.b:c", "a.b.c", "/there/b.py:c", "/here/b.py:c"),
-    ],
-)
-def test_different_backends_have_different_labels(texts: tuple[str, ...]) -> None:
-    spec = ExperimentSpec(name="trial", backends=texts, controls=0)
-    assert len({arm.label for arm in spec.arms}) == 1 + len(texts)
-
-
-def test_a_setting_may_end_in_the_sign_that_joins_settings() -> None:
-    arm = parse_backend("inductor:cpp.cxx=/usr/bin/g+++cpp.simdlen=8")
-    assert arm.options == {"cpp.cxx": "/usr/bin/g++", "cpp.simdlen": 8}
-    assert parse_backend("inductor:cpp.cxx=g++").options == {"cpp.cxx": "g++"}
-
-
-@pytest.mark.parametrize(
-    ("backend", "captures", "effort"),
-    [
-        ("inductor:mode=reduce-overhead", True, 2),
-        ("inductor:mode=max-autotune", True, 3),
-        ("inductor:mode=max-autotune-no-cudagraphs", False, 3),
-        ("inductor:triton.cudagraphs=true", True, 2),
-        ("inductor:mode=default+triton.cudagraphs=true", True, 2),
-        ("inductor:mode=max-autotune+triton.cudagraphs=false", False, 3),
-        ("inductor:max_autotune=true", False, 3),
-    ],
-)
-def test_modes_and_before_them_options_say_what_is_captured_and_what_compiling_takes(
-    backend: str, captures: bool, effort: int
-) -> None:
-    arm = parse_backend(backend)
-    assert (arm.captures_cuda_graphs, arm.compile_effort) == (captures, effort)
-    assert ExperimentSpec(name="trial", backends=(backend,)).has_dropout is not captures
+    assert with_arguments(arguments.split(), changes.split()) == tuple(merged.split())

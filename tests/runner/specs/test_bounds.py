@@ -10,7 +10,7 @@ import pytest
 
 from breakeven.runner.arguments.options import FIELDS
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec, TrainingSpec
 from breakeven.runner.specs.fields import FLOAT32_MAX, Bounds, Spec
 from breakeven.runner.specs.scenario_fields import InvestigationSpec, TuneSpec

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from breakeven.runner.errors import InvalidSpec
-from breakeven.runner.specs.arms import Arm, parse_backend
+from breakeven.runner.specs.arm_fields import Arm
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.candidates import MOVES, Shares, candidates, potential, untried
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, SpeedSpec, TuneSpec
 from breakeven.storage.words.candidate_settings import setting_words

@@ -8,7 +8,7 @@ import pytest
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs import experiment as specs
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, RunSpec
 from breakeven.runner.specs.fields import Spec
 from breakeven.runner.specs.training import (

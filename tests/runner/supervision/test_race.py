@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.search_trials import Noise, Speed, Track, search
 from breakeven.runner.protocol.endings import Ending
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.supervision.decision import Decision

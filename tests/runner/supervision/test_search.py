@@ -14,7 +14,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.protocol.turns import TurnPost
 from breakeven.runner.specs import experiment as specs
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.supervision.search import Search, confirming_steps
 from breakeven.runner.supervision.supervisor import supervise
 from breakeven.storage.comparison.comparison import compare

@@ -8,7 +8,7 @@ from breakeven.runner.arguments.options import read_spec
 from breakeven.runner.commands.cli import parser
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, find_rung, ladder_on, with_ladder
 from breakeven.storage.__main__ import main

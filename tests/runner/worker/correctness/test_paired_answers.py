@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch._dynamo import register_backend
 from torch.fx import GraphModule
 
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.training import Precision, TrainingSpec
 from breakeven.runner.worker.correctness.paired_answers import PairedAnswers, PerturbedRounding
 from breakeven.runner.worker.data.splits import IGNORE, Split, make_split

@@ -22,7 +22,7 @@ from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
 from breakeven.runner.specs.follow_ups import Finding
 from breakeven.runner.specs.scenario_fields import InvestigationSpec

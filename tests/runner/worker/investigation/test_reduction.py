@@ -12,7 +12,7 @@ import torch
 import torch._inductor.config
 from torch import Tensor, nn
 
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.worker.investigation import graphs
 from breakeven.runner.worker.investigation.failing_program import make_program, try_program
 from breakeven.runner.worker.investigation.trial_outcomes import PASSES, Outcome, is_same

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from breakeven.runner.specs.arms import NO_DDP_MODE, DdpMode
+from breakeven.runner.specs.arm_fields import NO_DDP_MODE, DdpMode
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
 

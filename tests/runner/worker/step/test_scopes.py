@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
 from breakeven.runner.errors import WorkloadError
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import (
     EvaluationSpec,
     ExperimentSpec,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from breakeven.runner.checks.allowed_code import CODE_VARIABLE
-from breakeven.runner.specs.arms import parse_backend
+from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import EvaluationSpec
 from tests.helpers.loop import FAULTS, NET, experiment, of_kind, run
 

@@ -11,7 +11,7 @@ from torch._dynamo import register_backend
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs import experiment as specs
-from breakeven.runner.specs.arms import Arm
+from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.training import Precision
 from breakeven.runner.worker.model.loaded_workload import load_workload
 from breakeven.runner.worker.model.losses import Objective
