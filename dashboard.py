@@ -14,7 +14,6 @@ VIEWS = Path(__file__).parent / "views"
 # Each page names its tab (`words.name_tab`).
 st.set_page_config(page_icon=VIEWS / "shared/icon.svg", layout="wide")
 st.logo(VIEWS / "shared/logo.svg", size="large")
-st.html(VIEWS / "shared/style.css")
 pages = [
     st.Page(
         VIEWS / "all_experiments.py",

@@ -303,6 +303,16 @@ OUTLINE = """() => {
 }"""
 
 
+SHIFTED = """() => new Promise(resolve => {
+  let shifted = 0;
+  new PerformanceObserver(list => {
+    for (const entry of list.getEntries()) shifted += entry.value;
+  }).observe({type: 'layout-shift', buffered: true});
+  setTimeout(() => resolve(shifted), 500);
+})"""
+"""The sum of the layout shifts since the page was opened."""
+
+
 @pytest.mark.slow
 def test_a_chart_has_its_place_before_it_is_drawn_and_the_tab_names_page_and_experiment(
     page: Page, address: str
@@ -310,6 +320,7 @@ def test_a_chart_has_its_place_before_it_is_drawn_and_the_tab_names_page_and_exp
     page.goto(f"{address}/experiment?experiment={OLDER}&tab=Settings")
     page.get_by_text("The same experiment without the browser").wait_for()
     assert page.title() == "older · Experiment · Breakeven"
+    assert page.evaluate(SHIFTED) < 0.1
     page.evaluate(HEIGHTS)
     page.get_by_role("tab", name="Learning").click()
     page.locator(".st-key-chart-loss .main-svg").first.wait_for()

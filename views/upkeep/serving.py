@@ -1,4 +1,5 @@
-"""`/healthz` for probes, and the message to a reader if a page fails unexpectedly.
+"""The page that browsers load first, with our styles; `/healthz` for probes; and the message to a
+reader if a page fails unexpectedly.
 
 `/healthz` reports problems, without names of experiments and paths. Viewers may read it. A request
 costs the same with ten runs and with ten thousand: the store maintains the counts, and only files
@@ -13,17 +14,20 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
 import streamlit as st
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from breakeven.runner.disk_space import QUEUES_FROM_BYTES
 from breakeven.runner.experiments.queue_order import read_order
 from breakeven.runner.logs import log
+from breakeven.runner.project import PACKAGE
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.heartbeat import (
     STUCK_SECONDS,
@@ -208,7 +212,24 @@ async def healthz(request: Request) -> Response:
     return Response(json.dumps(content) + "\n", status, NOT_STORED, "application/json")
 
 
-ROUTES = [Route("/healthz", healthz)]
+STYLE = PACKAGE / "views/shared/style.css"
+ADDRESSES = ("", "experiment", "launch", "machine", "definitions")
+"""Of the pages in dashboard.py."""
+
+
+@cache
+def front_page() -> str:
+    """Streamlit's page with our styles at its end. As an element of a page they would come after
+    the elements before it, which would then jump to their places."""
+    page = (Path(st.__file__).parent / "static/index.html").read_text()
+    return page.replace("</body>", f"<style>{STYLE.read_text()}</style></body>")
+
+
+async def front(request: Request) -> Response:
+    return HTMLResponse(front_page(), headers={"cache-control": "no-cache"})
+
+
+ROUTES = [Route("/healthz", healthz), *(Route(f"/{address}", front) for address in ADDRESSES)]
 
 
 FOR_VIEWERS: Markdown = (

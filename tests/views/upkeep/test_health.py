@@ -74,6 +74,10 @@ def test_a_served_dashboard_answers_probes(folder: DataDir) -> None:
         request = urllib.request.Request(f"{address}/healthz", headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(request)
+        # The first page has our styles, so that nothing jumps once they come.
+        status, kind, text = get(f"{address}/launch")
+        assert (status, kind) == (200, "text/html; charset=utf-8")
+        assert text.count(".st-key-palette {") == 1
 
 
 def test_counts_follow_runs_that_come_end_and_go_and_leave_out_the_examples(folder: DataDir):
