@@ -58,24 +58,21 @@ from breakeven.storage.terminal.as_json import (
     explanation_json,
     investigation_json,
 )
+from breakeven.storage.terminal.compiling import caches_report, compile_report, ladder_report
+from breakeven.storage.terminal.correctness import checks_exit_status, correctness_report
 from breakeven.storage.terminal.layout import wrapped
 from breakeven.storage.terminal.lists import list_json, list_table, listed, short_ids, wide_list
 from breakeven.storage.terminal.markdown import fenced, summary, write_summary
 from breakeven.storage.terminal.report import (
-    caches_report,
     causes_report,
-    checks_exit_status,
-    compile_report,
-    correctness_report,
-    difference_report,
     explain_report,
     import_text,
     investigation_report,
-    ladder_report,
     report,
     short_report,
     spent_words,
 )
+from breakeven.storage.terminal.side_by_side import difference_report
 from breakeven.storage.words.answer_sentence import answer_words, plan_details
 from breakeven.storage.words.compiling import NO_LADDER
 from breakeven.storage.words.investigation import issue, remedies

@@ -29,7 +29,7 @@ from breakeven.runner.worker.device import nvml
 from breakeven.runner.worker.device.device_kinds import CudaClock, CudaDevice
 from breakeven.runner.worker.device.nvml import THROTTLE_REASONS, NvidiaDriver
 from breakeven.runner.worker.device.other_processes import ExperimentProcesses
-from breakeven.runner.worker.process import is_out_of_memory
+from breakeven.runner.worker.process_end import is_out_of_memory
 from tests.helpers.loop import TurnsOnPaper, experiment, of_kind, run
 from tests.runner.worker.script.scripts import Ran
 from tests.runner.worker.script.scripts import experiment as script_experiment

@@ -41,7 +41,7 @@ from breakeven.runner.specs.experiment import (
 from breakeven.runner.specs.ladder import ladder_on
 from breakeven.runner.specs.place import Parallel
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.process import describe_failure, status_after
+from breakeven.runner.worker.process_end import describe_failure, status_after
 from breakeven.runner.worker.session import run_session
 from breakeven.storage.index.store import Store
 from breakeven.storage.terminal.report import causes_report

@@ -24,7 +24,7 @@ from breakeven.runner.machine.capabilities import installed_version
 from breakeven.runner.machine.run_variables import protect_compiler_folder
 from breakeven.runner.specs.workload import TASKS, Task
 from breakeven.runner.worker.device.device_kinds import devices
-from breakeven.runner.worker.process import leave_in_time
+from breakeven.runner.worker.process_end import leave_in_time
 
 TOLERANCE = 1e-4
 

@@ -1,201 +1,143 @@
-"""Settings of a run's process before it imports torch, and the end of the process."""
+"""The process of a run from start to end: `python -m breakeven.runner.worker RUN_FOLDER`."""
 
 import gc
 import os
-import subprocess
 import sys
-import threading
-import traceback
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager, suppress
-from importlib import import_module
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 from breakeven.runner.errors import Refused, RunnerError
-from breakeven.runner.files import NO_ROOM
-from breakeven.runner.machine.cpus import cpu_allowance
-from breakeven.runner.machine.run_variables import OWN_PYTHON_VARIABLE, protect_compiler_folder
-from breakeven.runner.protocol.exit_status import WorkerExit
-from breakeven.runner.protocol.run_dir import RunDir
+from breakeven.runner.machine.placement import placed
+from breakeven.runner.processes import ProcessIdentity
+from breakeven.runner.protocol.exit_status import WorkerExit, explain
+from breakeven.runner.protocol.fork_requests import FORK_OPTION
+from breakeven.runner.protocol.records import Claim, Exit
+from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
+from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.worker.data.hub_access import go_offline_without_hub
-
-CHECK_COMMAND = ("-m", "breakeven.runner.checks.refused_experiments")
-CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
-USUAL_VARIABLES = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-"""Variables of every run, unless its experiment sets others."""
-OUT_OF_MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
+from breakeven.runner.worker.before_torch import (
+    check_meanwhile,
+    function_of,
+    loading,
+    only_own_packages,
+    prepare,
 )
-"""Words in the messages of errors that mean a lack of memory."""
-OF_OTHER_THINGS = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    AssertionError,
-    ImportError,
-    NotImplementedError,
+from breakeven.runner.worker.event_log import EventLog
+from breakeven.runner.worker.forking import become_forked_run
+from breakeven.runner.worker.process_end import (
+    describe_failure,
+    is_disk_full,
+    leave_in_time,
+    status_after,
 )
-"""Errors that never mean a lack of memory, whatever their words are."""
-LEAVING_SECONDS = 20.0
-"""Time limit of a process to end once everything is written."""
+from breakeven.runner.worker.turn_source import leave, open_turns
 
 
-def only_own_packages() -> None:
-    """Stops a run of another Python from importing Breakeven's own packages: it starts in their
-    folder, which Python 3.10 has no option to leave out."""
-    if OWN_PYTHON_VARIABLE in os.environ:
-        sys.path[:] = [place for place in sys.path if place != os.getcwd()]
-
-
-def function_of(entry: str) -> Callable[..., bool]:
-    """Imports the function that executes a run."""
-    module, _, name = entry.partition(":")
-    function: Callable[..., bool] = getattr(
-        import_module(f"breakeven.runner.worker.{module}"), name
-    )
-    return function
-
-
-def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and all errors that led to it."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or one that led to it, is a lack of memory on the device or the host."""
-    return any(
-        isinstance(cause, MemoryError)
-        or (not isinstance(cause, OF_OTHER_THINGS) and any(a in str(cause) for a in OUT_OF_MEMORY))
-        for cause in _with_causes(error)
-    )
-
-
-def is_disk_full(error: BaseException) -> bool:
-    """Whether an error, or one that led to it, is a full disk."""
-    return any(
-        isinstance(cause, OSError) and cause.errno in NO_ROOM for cause in _with_causes(error)
-    )
-
-
-def show_only(devices: Sequence[str], environment: MutableMapping[str, str]) -> None:
-    """Hides all CUDA devices but `devices`, whose numbers count the visible ones; torch must not be
-    imported yet."""
-    numbers = [int(number) for _, _, number in (name.partition(":") for name in devices) if number]
-    listed = environment.get(CUDA_VISIBLE)
-    names = [str(number) for number in numbers]
-    if listed is not None:
-        visible = listed.split(",")
-        names = [visible[number] for number in numbers if number < len(visible)]
-    environment[CUDA_VISIBLE] = ",".join(names)
-
-
-def name_of_visible(device: str, place: int = 0) -> str:
-    """The device's name in a process that sees only the run's own ones; `place` among these."""
-    kind, _, number = device.partition(":")
-    return f"{kind}:{place}" if number else kind
-
-
-def check_meanwhile(run: RunDir, refuse: Callable[[Refused], None]) -> Callable[[], None]:
-    """Starts a process that checks the experiment with torch, unless that was done when it was
-    queued; returns a function that waits for the answer. After a refusal a thread calls `refuse`.
-
-    Call this before `prepare`, which hides devices from torch.
-    """
-    if not run.is_unchecked:
-        return lambda: None
-    check = subprocess.Popen(
-        [os.environ.get(OWN_PYTHON_VARIABLE, sys.executable), *CHECK_COMMAND, str(run.path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-    def read() -> None:
-        answer, _ = check.communicate()
-        if check.returncode > 0:
-            answer = "torch failed to check whether this can run here; output.log says why"
-        if answer:
-            refuse(Refused(answer))
-
-    reader = threading.Thread(target=read, name="check", daemon=True)
-    reader.start()
-    return reader.join
-
-
-def prepare(spec: RunSpec, run: RunDir) -> None:
-    """Sets the environment variables that must be set before torch is imported."""
-    experiment = spec.experiment
-    usual = max(1, cpu_allowance().default_threads // experiment.ranks_per_node)
-    if experiment.workload.is_own_program and experiment.num_ranks > 1:
-        usual = 1  # as torchrun
-    own = {text.partition("=")[0] for text in spec.arm.variables}
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        if variable not in own:
-            os.environ[variable] = str(experiment.cpu_threads or usual)
-    for variable, usual_text in USUAL_VARIABLES.items():
-        if variable not in spec.script.names_of_variables:
-            os.environ[variable] = usual_text
-    if experiment.workload.selects_device:
-        show_only(experiment.devices, os.environ)
-    # With a separate folder every compilation is cold, whatever other backends have compiled.
-    # Only a warm run finds files there: the supervisor has copied them from the cold run.
-    if spec.arm.cache == "warm" and not run.compile_cache.exists():
-        raise RunnerError(f"{run.run_id}: the cold run left no compile caches to begin with")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
-    os.environ["TRITON_CACHE_DIR"] = str(run.compile_cache / "triton")
-    protect_compiler_folder()
-    go_offline_without_hub(experiment)
-    if experiment.keep_trace:
-        os.environ["TORCH_TRACE"] = str(run.artifacts / "trace")
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Stops the garbage collector while torch is imported or a trace is read. The loaded objects
-    stay in use, and repeated visits to them would take a sixth of the processor time of importing
-    torch, and more than half of that of reading a trace."""
-    gc.disable()
+def main() -> int:
+    only_own_packages()
+    if sys.argv[1:2] == [FORK_OPTION]:
+        forked = become_forked_run(_import_for)
+        return WorkerExit.CANCELLED if forked is None else _work(forked)
+    if len(sys.argv) != 2:
+        sys.stderr.write("usage: python -m breakeven.runner.worker RUN_FOLDER\n")
+        return 2
+    run = RunDir(Path(sys.argv[1]).resolve())
     try:
-        yield
-    finally:
-        gc.enable()
+        run.check_plain()
+    except RunnerError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    if TURN_PIPES_VARIABLE in os.environ:
+        return _work(run)
+    # Without a supervisor the run claims itself and records its own end.
+    if run.claim_file.exists():
+        sys.stderr.write(
+            f"{run.path} was run already; `breakeven resume {run.run_id.partition('.')[0]}` goes "
+            "on from a checkpoint\n"
+        )
+        return 2
+    run.drop_cache()
+    run.write_claim(Claim.by(ProcessIdentity.from_pid(os.getpid())))
+    status = _work(run)
+    try:
+        run.write_exit(Exit.now(*explain(status), status))
+    except OSError as error:
+        sys.stderr.write(f"{run.exit_file} cannot be written: {error}\n")
+    return status
 
 
-def describe_failure(error: Exception) -> dict[str, Any]:
-    """Returns the fields of an `error` event; writes a sentence to stderr for a user's mistake, a
-    traceback for any other error."""
-    trace = "".join(traceback.format_exception(error))
-    # The disk of output.log may be full.
+def _import_for(like: RunDir) -> None:
+    """Imports what all runs of this run's experiment import before their first turn, under their
+    settings."""
+    spec = placed(spec_in_use(like), os.environ)
+    prepare(spec, like)
+    with loading():
+        function_of(spec.experiment.entry)
+        from breakeven.runner.worker.model.loaded_workload import import_workload
+
+        import_workload(spec.experiment)
+
+
+def _work(run: RunDir) -> WorkerExit:
+    ranked = _spec_of_ranks(run)
+    if ranked is not None:
+        _check_before(run)
+        from breakeven.runner.worker.ranks.elastic import launch
+
+        return launch(run, ranked)
+    log = EventLog(run.events_file)
+    checked = check_meanwhile(run, partial(_end_refused, log))
+    turns = open_turns(lambda: log.flush(durable=True), checked, log)
+    try:
+        spec = placed(spec_in_use(run), os.environ)
+        prepare(spec, run)
+        # Torch reads the environment at its import, so the preparation comes first.
+        with loading():
+            work = function_of(spec.experiment.entry)
+        if spec.experiment.workload.is_own_program:
+            checked()  # A user's script may catch an exception that ends it later.
+        gc.freeze()  # or each import of a model's or a script's packages would visit all of torch
+
+        finished = work(run, spec, log, turns)
+        status = WorkerExit.FINISHED if finished else WorkerExit.CANCELLED
+    except Exception as error:
+        checked()  # A refusal explains more than the error that follows it.
+        status = WorkerExit.CANCELLED if turns.stop_requested else _report(error, log)
+    try:
+        log.close()
+    except OSError as error:  # Only the exit status can report it now.
+        status = WorkerExit.DISK_FULL if is_disk_full(error) else WorkerExit.FAILED
+    leave_in_time(status)
+    return status
+
+
+def _check_before(run: RunDir) -> None:
+    """Waits for the check before ranks start, since rank 0 then writes the journal."""
+    if run.is_unchecked:
+        log = EventLog(run.events_file)
+        check_meanwhile(run, partial(_end_refused, log))()
+        log.close()
+
+
+def _end_refused(log: EventLog, error: Refused) -> None:
+    """Ends the process at once: loading an unneeded model may take minutes."""
+    leave(log.close_as_it_is, _report(error, log))
+
+
+def _spec_of_ranks(run: RunDir) -> RunSpec | None:
+    """The specification of a run with several processes, else None; also None if it cannot be
+    read: `_work` reads it again and reports the error."""
+    with suppress(RunnerError):
+        spec = placed(spec_in_use(run), os.environ)
+        return spec if spec.experiment.num_ranks > 1 else None
+    return None
+
+
+def _report(error: Exception, log: EventLog) -> WorkerExit:
+    """Records the error that ends the run."""
+    fields = describe_failure(error)
+    # The journal may have no room for it; `log.close` tries once more.
     with suppress(OSError):
-        sys.stderr.write(f"{error}\n" if isinstance(error, RunnerError) else trace)
-        sys.stderr.flush()
-    return {
-        "error": type(error).__name__,
-        "message": str(error),
-        "traceback": trace,
-        "out_of_memory": is_out_of_memory(error),
-    }
-
-
-def status_after(error: Exception) -> WorkerExit:
-    """The exit status of a run that failed with this error."""
-    if is_disk_full(error):
-        return WorkerExit.DISK_FULL
-    return WorkerExit.OUT_OF_MEMORY if is_out_of_memory(error) else WorkerExit.FAILED
-
-
-def leave_in_time(status: int) -> None:
-    """Makes the process end soon: skips Python's last garbage collection, which takes 1.8 s of
-    processor time once torch is loaded, and ends the process after a while, since a user's code may
-    have left threads or exit handlers that never end."""
-    gc.freeze()
-    leaving = threading.Timer(LEAVING_SECONDS, os._exit, [status])
-    leaving.daemon = True
-    leaving.start()
+        log.append("error", **fields)
+    return status_after(error)

@@ -25,6 +25,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
 from breakeven.runner.specs.place import write_cpus
+from breakeven.runner.worker.before_torch import name_of_visible
 from breakeven.runner.worker.compiler.compile_with_backend import (
     block_paths,
     explained,
@@ -39,8 +40,8 @@ from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.model.loaded_workload import Workload, load_workload
 from breakeven.runner.worker.model.losses import Objective
 from breakeven.runner.worker.model.transformers_models import perturb, weights_sha256
-from breakeven.runner.worker.process import name_of_visible
-from breakeven.runner.worker.training.training_loop import ForwardPasses, Trainer
+from breakeven.runner.worker.training.forward_passes import ForwardPasses
+from breakeven.runner.worker.training.training_loop import Trainer
 from breakeven.runner.worker.turn_source import Turns
 from breakeven.runner.worker.user_code import keep_sources
 

@@ -29,7 +29,7 @@ from breakeven.runner.specs.values import nearest
 from breakeven.runner.worker.compiler.compile_with_backend import leave_alone, make_compiler
 from breakeven.runner.worker.device.device_kinds import device_class
 from breakeven.runner.worker.model.losses import make_criterion, try_criterion
-from breakeven.runner.worker.process import leave_in_time
+from breakeven.runner.worker.process_end import leave_in_time
 from breakeven.runner.worker.step.optimizers import LearningRate, make_optimizers
 from breakeven.runner.worker.step.stepping import MixedPrecision
 

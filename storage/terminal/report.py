@@ -1,4 +1,4 @@
-"""What the commands print about an experiment, and about an import."""
+"""What commands print about an experiment, and about an import."""
 
 import re
 import textwrap
@@ -8,21 +8,15 @@ from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.arms import words_of_arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, listed, printable
-from breakeven.storage.comparison.cold_and_warm import ColdWarm, why_no_latency
-from breakeven.storage.comparison.correctness import PASS, Check
 from breakeven.storage.comparison.results import Comparison, Result
 from breakeven.storage.comparison.warnings import Recorded
-from breakeven.storage.compiling.ladder import Ladder
-from breakeven.storage.compiling.two_runs import CompiledRun, compile_difference, phases
 from breakeven.storage.exchange.imports import Imported, ImportedRow
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import COMPILER_CAUSES, Investigation
-from breakeven.storage.numbers.formats import DASH, format_seconds, format_share
+from breakeven.storage.numbers.formats import DASH, format_share
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import Explanation
 from breakeven.storage.queries.time_use import shown_parts
-from breakeven.storage.side_by_side.ratios import Refusal, Scaling, differences
-from breakeven.storage.side_by_side.sides import Side, differing
 from breakeven.storage.statistics.speedups import Ratio, ratio_text
 from breakeven.storage.terminal.layout import aligned_table
 from breakeven.storage.words.answer_sentence import (
@@ -31,9 +25,7 @@ from breakeven.storage.words.answer_sentence import (
     speed_reason,
     times_to_loss,
 )
-from breakeven.storage.words.cold_and_warm import starts_words
 from breakeven.storage.words.compiler_advice import warning_words
-from breakeven.storage.words.compiling import findings, ladder_rows, same_text
 from breakeven.storage.words.environments import environment_lines, environment_sentences
 from breakeven.storage.words.findings import finding_words, remedy_words
 from breakeven.storage.words.investigation import (
@@ -51,15 +43,6 @@ from breakeven.storage.words.profile import (
     bridge_words,
     unprofiled_words,
     words_of_profiles,
-)
-from breakeven.storage.words.side_by_side import (
-    SHOWN,
-    _speed_rows,
-    number_rows,
-    obstacles,
-    scaling_notes,
-    scaling_rows,
-    wrong_trainings,
 )
 
 Cell = Callable[[Result], str]
@@ -183,24 +166,6 @@ def spent_words(seconds: Mapping[str, float]) -> str:
     return f"time: {duration(sum(seconds.values()))} ({parts})" if parts else ""
 
 
-def caches_report(
-    pairs: Sequence[ColdWarm], silent: Sequence[Result], num_steps: int | None
-) -> str:
-    """A line per backend, its time for a planned length, and sentences on processes without a
-    compile latency."""
-    seconds, share = METRICS["compile_seconds"].format, METRICS["compile_time_saved"].format
-    lines = [
-        f"filled caches, {pair.backend}: {seconds(pair.warm_median)} instead of "
-        f"{seconds(pair.cold_median)}, {share(pair.time_saved)} of the compile time saved; "
-        f"repeats: {len(pair.cold_seconds)}; "
-        f"break-even cold: {break_even_in_full(pair.cold_break_even)}; "
-        f"warm: {break_even_in_full(pair.warm_break_even)}"
-        for pair in pairs
-    ]
-    planned = [f"plan for {num_steps:,} steps: {pair}" for pair in starts_words(pairs, num_steps)]
-    return "\n".join([*lines, *planned, *why_no_latency(silent)])
-
-
 def _metric(name: str) -> Cell:
     return lambda result: METRICS[name].format(result.value(name))
 
@@ -302,114 +267,6 @@ def _speedup(speedup: Ratio | None) -> str:
 def _steps(result: Result) -> str:
     written = result.text("break_even_steps")
     return f"{written} steps" if result.break_even_verdict == "reached" else written
-
-
-ALL_PASS, UNFINISHED, REFUSED = 0, 1, 3
-HEADER = ("run", "part", "status", "tensors", "failed", "tolerance")
-
-
-def correctness_report(spec: ExperimentSpec, checks: Sequence[Check]) -> str:
-    """Title, table, reasons for checks that did not pass, and notes."""
-    title = (
-        f"{spec.name}: {spec.model.source} on {spec.data.source}, {spec.training.precision}, "
-        f"{spec.device}, {spec.accuracy.iterations} iterations against double precision"
-    )
-    if spec.suite_run and spec.trains:
-        title += f", optimizer {spec.training.optimizer}"
-    table = aligned_table([list(HEADER), *map(_check_cells, checks)], len(HEADER))
-    lines = [printable(title, len(title)), "", *table, ""]
-    lines += [
-        f"{check.label}, {check.part}: {check.status}; {printable(check.explanation)}"
-        for check in checks
-        if check.status != PASS and check.explanation
-    ]
-    notes = {note: None for check in checks for note in check.notes}
-    return "\n".join([*lines, *(f"note: {printable(note)}" for note in notes)])
-
-
-def checks_exit_status(checks: Sequence[Check]) -> int:
-    """3 if a check does not pass, 1 if one is missing, else 0."""
-    if any(check.status not in (PASS, None) for check in checks):
-        return REFUSED
-    unfinished = any(c.status is None or c.state != RunState.FINISHED for c in checks)
-    return UNFINISHED if unfinished else ALL_PASS
-
-
-def _check_cells(check: Check) -> list[str]:
-    counts = (str(check.num_tensors), str(check.num_failed)) if check.num_tensors else (DASH, DASH)
-    status = check.status or DASH
-    tolerance = DASH if check.tolerance is None else f"{check.tolerance:g}"  # set, not measured
-    return [check.label, check.part, status, *counts, tolerance]
-
-
-LONGEST = 100
-
-
-def compile_report(first: CompiledRun, other: CompiledRun, code: Sequence[str] = ()) -> str:
-    """The two runs, their differences, and the time of each phase of compiling. `code`: names of
-    stored graphs and code that differ."""
-    lines = [f"A  {printable(first.title)}", f"B  {printable(other.title)}", ""]
-    differences = compile_difference(first, other)
-    if same := same_text(differences):
-        lines += [same, ""]
-    if differences:
-        rows = [
-            [row.kind, *(printable(text, LONGEST) for text in (row.name, *row.values))]
-            for row in differences
-        ]
-        lines += aligned_table([["what", "where", "A", "B"], *rows], 4)
-    lines += [f"recorded file that differs: {printable(name)}" for name in code]
-    times = [
-        [row.phase, format_seconds(row.run), format_seconds(row.other)]
-        for row in phases(first, other).itertuples()
-    ]
-    return "\n".join([*lines, "", *aligned_table([["phase of compiling", "A", "B"], *times], 1)])
-
-
-def ladder_report(ladder: Ladder) -> str:
-    """Sentences about faults, then a table with a row for each stage."""
-    words = [printable(str(sentence)) for sentence in findings(ladder)]
-    return "\n".join([*words, "", *aligned_table(ladder_rows(ladder), 3)])
-
-
-def difference_report(
-    sides: Sequence[Side], scaled: tuple[Sequence[Scaling], Sequence[Refusal]] = ((), ())
-) -> str:
-    """The sides, the ratios of their numbers, obstacles to comparing, and differing settings.
-    `scaled` is the result of `scalings`."""
-    lines = [f"{side.letter}  {side.experiment_id}  {printable(side.name)}" for side in sides]
-    lines += ["", *aligned_table(_speed_rows(sides, differences(sides)), 1)]
-    found_scalings, refused = scaled
-    if found_scalings or refused:
-        rows = scaling_rows(found_scalings)
-        table = aligned_table(rows, 2) if len(rows) > 1 else []
-        lines += ["", *table, *scaling_notes(sides, found_scalings, refused)]
-    for name in SHOWN:
-        rows = number_rows(sides, name)
-        if len(rows) > 1:
-            lines += ["", METRICS[name].title, *aligned_table(rows, 1)]
-    lines += ["", *obstacles(sides), *wrong_trainings(sides), *_warnings(sides)]
-    rows_that_differ = differing(sides)
-    if rows_that_differ:
-        header = ["what differs", *(side.letter for side in sides)]
-        rows = [
-            list(map(printable, (f"{difference.kind} {difference.name}", *difference.values)))
-            for difference in rows_that_differ
-        ]
-        lines += ["", *aligned_table([header, *rows], len(header))]
-    else:
-        lines.append("Settings, machines, software and data are the same.")
-    return "\n".join(lines)
-
-
-def _warnings(sides: Sequence[Side]) -> list[str]:
-    """The number of warnings of each side, and the command that shows them."""
-    return [
-        f"{side.letter}: `breakeven show {side.experiment_id}` warns of its numbers "
-        f"({len(side.comparison.serious_warnings)})."
-        for side in sides
-        if side.comparison.serious_warnings
-    ]
 
 
 MAX_CHARACTERS = 2000

@@ -138,7 +138,7 @@ def may_stand_beside(reference: Side, side: Side, name: str) -> bool:
     return comparability.learning if name in OF_LEARNING else comparability.speed
 
 
-def _speed_rows(sides: Sequence[Side], differences: Sequence[Difference]) -> list[list[str]]:
+def speed_rows(sides: Sequence[Side], differences: Sequence[Difference]) -> list[list[str]]:
     by_place = {(difference.label, difference.letter): difference for difference in differences}
     others = [f"{side.letter} over {sides[0].letter}" for side in sides[1:]]
     rows = [["speedup", *(side.letter for side in sides), *others]]

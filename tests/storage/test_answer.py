@@ -29,7 +29,8 @@ from breakeven.storage.statistics.parity import Parity, unknown_parity
 from breakeven.storage.statistics.speedups import Ratio
 from breakeven.storage.statistics.steps_to_loss import StepsToLoss
 from breakeven.storage.terminal.gate import reasons
-from breakeven.storage.terminal.report import difference_report, report, short_report
+from breakeven.storage.terminal.report import report, short_report
+from breakeven.storage.terminal.side_by_side import difference_report
 from breakeven.storage.words.answer_sentence import (
     answer_words,
     plan_details,

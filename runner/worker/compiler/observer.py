@@ -92,7 +92,7 @@ MAX_BYTES = 64 * 2**20
 """Largest total of a run's files; later outputs are left out, and the run goes on."""
 CODE_FOLDER = "artifacts/code"
 TRACE_FOLDER = "artifacts/trace"
-"""Torch writes here, because `runner/worker/process.py` sets this folder."""
+"""Torch writes here, because `runner/worker/before_torch.py` sets this folder."""
 
 
 STACK_LINE = re.compile(r'^ *File "([^"]+)", line (\d+), in', re.MULTILINE)

@@ -29,7 +29,7 @@ from breakeven.runner.worker.correctness.equal_tensors import (
     tensor_tolerance,
 )
 from breakeven.runner.worker.model.loaded_workload import Workload
-from breakeven.runner.worker.process import is_out_of_memory
+from breakeven.runner.worker.process_end import is_out_of_memory
 from breakeven.runner.worker.turn_source import Turns
 
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -18,7 +18,7 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.texts import first_sentence
 from breakeven.runner.worker.correctness.equal_tensors import judge, own_scales
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.process import is_out_of_memory
+from breakeven.runner.worker.process_end import is_out_of_memory
 
 Kind = Literal["passes", "raises", "differs", "crashes", "times out"]
 ROUNDING = 1e-6

@@ -32,7 +32,7 @@ from breakeven.runner.protocol.meetings import (
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
 from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE
 from breakeven.runner.specs.experiment import ExperimentSpec, RunSpec
-from breakeven.runner.worker.process import prepare
+from breakeven.runner.worker.before_torch import prepare
 from breakeven.runner.worker.ranks.exchange import CONSEQUENCE, Exchange
 
 if TYPE_CHECKING:

@@ -21,16 +21,14 @@ from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
 from breakeven.runner.protocol.turns import Turn, TurnTaker
 from breakeven.runner.specs.experiment import RunSpec
-from breakeven.runner.worker.event_log import EventLog, SilentLog
-from breakeven.runner.worker.process import (
-    describe_failure,
+from breakeven.runner.worker.before_torch import (
     function_of,
-    leave_in_time,
     loading,
     name_of_visible,
     only_own_packages,
-    status_after,
 )
+from breakeven.runner.worker.event_log import EventLog, SilentLog
+from breakeven.runner.worker.process_end import describe_failure, leave_in_time, status_after
 from breakeven.runner.worker.ranks.lifeline import Lifeline
 from breakeven.runner.worker.turn_source import Turns, end_abandoned, leave
 

@@ -33,12 +33,12 @@ from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.texts import first_few
+from breakeven.runner.worker.before_torch import name_of_visible
 from breakeven.runner.worker.compiler.compile_with_backend import explained, set_ddp_mode
 from breakeven.runner.worker.context import ALONE, RankGroup, RunContext, on_rank_0
 from breakeven.runner.worker.device.base import Device
 from breakeven.runner.worker.device.device_kinds import open_device
 from breakeven.runner.worker.event_log import EventLog
-from breakeven.runner.worker.process import name_of_visible
 from breakeven.runner.worker.random_state import seed_all
 from breakeven.runner.worker.ranks.exchange import CONSEQUENCE
 from breakeven.runner.worker.script.loaders import forced_loader_workers, paused_processes

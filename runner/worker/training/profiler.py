@@ -8,9 +8,9 @@ from typing import Any
 
 from torch.profiler import profile
 
+from breakeven.runner.worker.before_torch import loading
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.process import loading
 from breakeven.runner.worker.training.kernel_times import (
     Trace,
     by_collective,

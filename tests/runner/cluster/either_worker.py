@@ -12,7 +12,7 @@ REAL = "a real training"
 if __name__ == "__main__":
     folder = sys.argv[3] if sys.argv[1] == FORK_OPTION else sys.argv[1]
     if RunDir(Path(folder)).read_spec().experiment.name == REAL:
-        from breakeven.runner.worker.__main__ import main
+        from breakeven.runner.worker.process import main
 
         sys.exit(main())
     sys.exit(fake_worker.main())

@@ -11,7 +11,7 @@ from breakeven.runner.experiments.queue import submit
 from breakeven.runner.machine.run_variables import compiler_folder_name, protect_compiler_folder
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.experiment import ExperimentSpec
-from breakeven.runner.worker.process import prepare
+from breakeven.runner.worker.before_torch import prepare
 
 
 @pytest.fixture

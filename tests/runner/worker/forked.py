@@ -76,7 +76,7 @@ def work_on(run: RunDir, fork: Callable[..., int] = fork, **changes: str) -> int
 
 
 def _work(folder: str) -> int:
-    from breakeven.runner.worker.__main__ import main
+    from breakeven.runner.worker.process import main
 
     sys.argv = ["worker", folder]
     return main()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from breakeven.runner.project import PROJECT_ROOT
-from breakeven.runner.worker.process import loading
+from breakeven.runner.worker.before_torch import loading
 
 LOADED = """
 import breakeven.runner.worker.session, gc, sys
@@ -20,7 +20,7 @@ assert len(scipy.signal.hilbert([1.0, 2.0])) == 2
 assert bert.AutoModel is not None, "a callback may use metrics of transformers"
 from tests.runner.worker.test_loading import print_hashes
 print_hashes()
-from breakeven.runner.worker.process import leave_in_time
+from breakeven.runner.worker.process_end import leave_in_time
 leave_in_time(0)
 assert gc.get_freeze_count() > 1000 > len(gc.get_objects())
 """

@@ -23,7 +23,8 @@ from breakeven.storage.index.store import Store
 from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.profile.explanation import explain
-from breakeven.storage.terminal.report import correctness_report, explain_report, report
+from breakeven.storage.terminal.correctness import correctness_report
+from breakeven.storage.terminal.report import explain_report, report
 from breakeven.storage.words.answer_sentence import break_even_reason, speed_reason
 from breakeven.storage.words.parity import parity_text
 from tests.helpers.comparisons import compared, minor_warnings_of, row_of, warnings_of

@@ -14,7 +14,7 @@ from breakeven.runner.specs.ladder import RUNGS, find_rung, ladder_on, with_ladd
 from breakeven.storage.__main__ import main
 from breakeven.storage.compiling.ladder import Ladder, find_ladder
 from breakeven.storage.index.store import Store
-from breakeven.storage.terminal.report import ladder_report
+from breakeven.storage.terminal.compiling import ladder_report
 from breakeven.storage.words.compiling import findings
 from breakeven.views.charts.bars import waterfall
 from breakeven.views.comparison.compiler_stages import ladder_html

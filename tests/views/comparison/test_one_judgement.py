@@ -18,7 +18,8 @@ from breakeven.storage.side_by_side.ratios import differences
 from breakeven.storage.side_by_side.sides import load_sides
 from breakeven.storage.terminal.as_json import comparison_json
 from breakeven.storage.terminal.lists import wide_list
-from breakeven.storage.terminal.report import difference_report, report
+from breakeven.storage.terminal.report import report
+from breakeven.storage.terminal.side_by_side import difference_report
 from breakeven.views.charts import speed
 from breakeven.views.charts.across_experiments import heat_map
 from breakeven.views.comparison import headline, leaderboard

@@ -12,7 +12,7 @@ import pytest
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.experiment import ExperimentSpec, ModelSpec, RunSpec
-from breakeven.runner.worker.process import prepare
+from breakeven.runner.worker.before_torch import prepare
 from tests.runner.worker.script.scripts import NET, Ran, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
