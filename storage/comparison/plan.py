@@ -57,6 +57,34 @@ def estimate_time(result: Result, baseline: Result | None) -> TimeEstimate | Non
     return None if step is None else TimeEstimate(compile_seconds=compiling, step_seconds=step)
 
 
+def _ends(result: Result, baseline: Result | None) -> tuple[TimeEstimate, TimeEstimate] | None:
+    """The lines at both ends of the speedup's interval, the faster one first; None without one."""
+    line, ratio = estimate_time(result, baseline), result.speedup
+    step = baseline.measured.step_seconds if baseline else None
+    if line is None or step is None or ratio is None or ratio.low is None or ratio.high is None:
+        return None
+    fastest, slowest = (
+        replace(line, step_seconds=step / times) for times in (ratio.high, ratio.low)
+    )
+    return fastest, slowest
+
+
+def total_interval(
+    result: Result, baseline: Result | None, num_steps: int
+) -> tuple[float, float] | None:
+    """The interval of the seconds of a training, from those of the speedup and the shortest and
+    the longest compile latency; None if the speedup has none."""
+    ends = _ends(result, baseline)
+    if ends is None:
+        return None
+    latencies = result.timing.compile_latencies or (ends[0].compile_seconds,)
+    fastest, slowest = (
+        replace(line, compile_seconds=latency)
+        for line, latency in zip(ends, (min(latencies), max(latencies)), strict=True)
+    )
+    return fastest.total_seconds(num_steps), slowest.total_seconds(num_steps)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TimeToLoss:
     """Seconds until a training has a loss for good, compiling included."""
@@ -84,16 +112,12 @@ class TimeToLoss:
 
 def time_to_loss(result: Result, baseline: Result | None) -> TimeToLoss | None:
     """None for a run that was not judged by its outcome, and without the interval of its speed."""
-    line, ratio = estimate_time(result, baseline), result.speedup
+    line, ends = estimate_time(result, baseline), _ends(result, baseline)
     step = baseline.measured.step_seconds if baseline else None
     to_loss = result.parity and result.parity.to_loss
-    if not to_loss or line is None or step is None or ratio is None:
+    if not to_loss or line is None or step is None or ends is None:
         return None
-    if ratio.low is None or ratio.high is None:
-        return None
-    fastest, slowest = (
-        replace(line, step_seconds=step / times) for times in (ratio.high, ratio.low)
-    )
+    fastest, slowest = ends
     return TimeToLoss(
         loss=to_loss.loss,
         seconds=line.total_seconds(to_loss.steps),
@@ -247,6 +271,8 @@ class Plan:
     """None if runs are not compared, or without a backend to judge."""
     totals: dict[str, float]
     """Seconds by label, including compiling."""
+    total_intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """95 % intervals of the totals whose runs have one."""
     best: Result | None
     """The backend to use; None for any other answer, and without a planned length."""
     leading: Result | None = None
@@ -357,6 +383,11 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         if num_steps is None
         else {label: line.total_seconds(num_steps) for label, line in estimates.items()}
     )
+    intervals = {
+        result.label: total_interval(result, comparison.baseline_of(result.label), num_steps)
+        for result in comparison.of_all_environments
+        if num_steps is not None and result.label in estimates
+    }
     faster = {
         result.label: result
         for result in standing.counted
@@ -388,6 +419,7 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         num_steps=num_steps,
         answer=decided,
         totals=totals,
+        total_intervals={label: ends for label, ends in intervals.items() if ends is not None},
         best=best,
         leading=leading,
         baseline=comparison.baseline,

@@ -326,14 +326,43 @@ def _failures(planned: Plan, answer: Answer) -> Sentence:
 def plan_details(planned: Plan, prices: Prices) -> str:
     """What the answer leaves out: doubts, energy and costs, other lengths; without a planned length
     what an hour makes and costs."""
+    return f"{plan_doubts(planned)} {plan_costs(planned, prices)}".strip()
+
+
+def plan_doubts(planned: Plan) -> str:
+    """What another training shows, and why another backend may take less; empty if neither."""
+    if planned.num_steps is None or _has_nothing_to_plan(planned):
+        return ""
+    return " ".join(f"{part}." for part in (*_another_training(planned), *_unsure(planned)))
+
+
+def plan_costs(planned: Plan, prices: Prices) -> str:
+    """Energy and costs, other lengths; without a planned length what an hour makes and costs."""
     if planned.num_steps is None:
         return _hour(planned, prices)
-    if planned.answer is None or planned.answer.kind in ("nothing compiled", "nothing worked"):
+    if _has_nothing_to_plan(planned):
         return ""
-    is_decided = planned.answer.kind != "not decided" and planned.baseline_seconds is not None
+    is_decided = planned.answer is not None and planned.answer.kind != "not decided"
+    is_decided = is_decided and planned.baseline_seconds is not None
     costs = _costs(planned, prices) if is_decided else ()
-    parts = (*_another_training(planned), *_unsure(planned), *costs)
-    return " ".join([*(f"{part}." for part in parts), other_lengths(planned)]).strip()
+    return " ".join([*(f"{part}." for part in costs), other_lengths(planned)]).strip()
+
+
+def _has_nothing_to_plan(planned: Plan) -> bool:
+    return planned.answer is None or planned.answer.kind in ("nothing compiled", "nothing worked")
+
+
+def total_words(planned: Plan) -> Sentence:
+    """`In all inductor takes 51.3 s (51.2 s to 51.5 s).`, of the backend of the answer; empty
+    without an interval."""
+    label = (planned.answer and planned.answer.backend) or ""
+    interval = planned.total_intervals.get(label)
+    if interval is None or label not in planned.totals:
+        return Sentence()
+    written, low, high = map(METRICS["time_to_loss"].format, (planned.totals[label], *interval))
+    return say(
+        f"In all {label} takes ", Figure("planned_seconds", f"{written} ({low} to {high})"), "."
+    )
 
 
 def _another_training(planned: Plan) -> Iterator[str]:

@@ -36,6 +36,7 @@ from breakeven.storage.words.answer_sentence import (
     plan_details,
     speed_reason,
     times_to_loss,
+    total_words,
 )
 from breakeven.storage.words.compiler_advice import warning_words
 from breakeven.views.report.content import content
@@ -118,6 +119,16 @@ def test_an_arm_that_declares_another_mathematics_is_used_only_if_it_is_shown_to
             "make another training, and whether that is as good is not known."
         )
         assert answered(20_000, compiled).answer.kind == "use"  # type: ignore[union-attr]
+
+
+def test_a_total_has_the_interval_of_its_speedup() -> None:
+    """5 s of compiling and 100 steps of 0.2 s / 2; of 0.2 s / 2.5 and of 0.2 s / 1.6."""
+    even = pays("reached", 50, gain=0.1)
+    faster = rated("a", "faster", 2.0, 1.6, 2.5, break_even=even)
+    planned = answered(100, faster)
+    assert planned.total_intervals == {"a": pytest.approx((13.0, 17.5))}
+    assert str(total_words(planned)) == "In all a takes 15.0 s (13.0 s to 17.5 s)."
+    assert str(total_words(answered(None, faster))) == ""
 
 
 def learns_twice_as_fast(surely: float) -> Result:

@@ -1,5 +1,5 @@
-"""The first screen of a verdict: the plan, the break-even chart, a card for each backend, and a
-button for further rounds where speeds are inconclusive."""
+"""The first screen of a verdict: the answer with the plan and the next step, the break-even chart,
+and a card for each backend."""
 
 import math
 from argparse import ArgumentTypeError
@@ -39,7 +39,7 @@ from breakeven.storage.numbers.formats import DASH
 from breakeven.storage.numbers.metrics import METRICS, NUMBERS
 from breakeven.storage.profile.findings import arm_of
 from breakeven.storage.statistics.speedups import ratio_text
-from breakeven.storage.words.answer_sentence import plan_details
+from breakeven.storage.words.answer_sentence import plan_costs, plan_doubts, total_words
 from breakeven.storage.words.candidate_settings import setting_words
 from breakeven.storage.words.recipe import FURTHER, how_to_use
 from breakeven.views.access import permissions
@@ -50,14 +50,34 @@ from breakeven.views.parts.actions import EXPERIMENT, errors_shown, work_off_the
 from breakeven.views.parts.downloads import show_card
 from breakeven.views.shared import words
 from breakeven.views.shared.address import bound, value
-from breakeven.views.shared.definition_links import anchor_html, linked
+from breakeven.views.shared.definition_links import anchor_html, linked, sentence
 from breakeven.views.shared.inert import Html, inert
 from breakeven.views.shared.resources import data_dir
 
 
-def continue_button(
-    store: Store, experiment: pd.Series, comparison: Comparison, planned: Plan
-) -> None:
+def show_answer(store: Store, experiment: pd.Series, comparison: Comparison, planned: Plan) -> None:
+    """The answer, its reason, the planned length with the total, and the next step; energy, costs
+    and other lengths are folded away. In red if there is nothing to recommend from."""
+    kind = planned.answer.kind if planned.answer else ""
+    with st.container(border=True, key=f"answer-{LOOKS.get(kind, 'bad')}", gap="small"):
+        st.markdown(f"### {headline.headline(comparison, planned)}")
+        doubts = inert(plan_doubts(planned))
+        if behind := f"{headline.evidence(comparison, planned)} {doubts}".strip():
+            st.markdown(behind)
+        if headline.is_bad(planned):  # There is nothing to plan with.
+            return
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
+            ask_steps(comparison)
+            if kind == "not decided" or not _show_use(store, comparison, planned):
+                _continue(store, experiment, comparison, planned)
+            st.markdown(sentence(total_words(planned)), width="stretch")
+        costs = plan_costs(planned, read_settings(store.data_dir.path).prices)
+        if costs:
+            with st.expander("Energy, costs and other lengths", icon=":material/bolt:"):
+                st.markdown(inert(costs))
+
+
+def _continue(store: Store, experiment: pd.Series, comparison: Comparison, planned: Plan) -> None:
     """Offers to time an undecided experiment further, or says why it cannot be, if the reader may
     act."""
     if ExperimentState(experiment["state"]).is_active:
@@ -78,6 +98,7 @@ def continue_button(
     minutes = f"Continue for {USUAL_SECONDS / 60:.0f} minutes"
     if st.button(
         minutes,
+        type="primary",
         icon=":material/more_time:",
         key=f"continue-{comparison.experiment_id}",
         help="Starts baseline, controls and backends again, and times them until it is decided "
@@ -91,45 +112,13 @@ def continue_button(
             st.switch_page(EXPERIMENT, query_params={"experiment": comparison.experiment_id})
 
 
-CHART_SHARE, CARDS_SHARE = 3, 2
-"""The chart takes 60 % of the width."""
-
-
-def show_first_screen(
-    store: Store, experiment: pd.Series, comparison: Comparison, planned: Plan
-) -> None:
-    """Plan above, chart on the left, cards on the right; on a phone the cards come first. Only
-    cards if nothing was compiled or nothing worked."""
-    if headline.is_bad(planned):  # There is nothing to plan with.
-        st.html(cards_html(comparison, planned))
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="planned"):
-        ask_steps(comparison)
-        prices = read_settings(store.data_dir.path).prices
-        _show_use(store, comparison, planned)
-        st.markdown(inert(plan_details(planned, prices)), width="stretch")
-    drawn = verdict_cards(store, comparison, comparison.results, planned.num_steps or 0)
-    if not drawn:
-        st.html(cards_html(comparison, planned))
-        continue_button(store, experiment, comparison, planned)
-        return
-    with st.container(key="first-screen"):
-        chart, cards = st.columns([CHART_SHARE, CARDS_SHARE])
-    with chart:
-        for card in drawn:
-            show_card(card, has_legend=False)
-    with cards:
-        st.html(cards_html(comparison, planned))
-        continue_button(store, experiment, comparison, planned)
-
-
-def _show_use(store: Store, comparison: Comparison, planned: Plan) -> None:
-    """Shows how to train as the plan recommends."""
+def _show_use(store: Store, comparison: Comparison, planned: Plan) -> bool:
+    """Shows how to train as the plan recommends; returns whether there is something to use."""
     use = how_to_use(store, comparison, planned)
     if use is None:
-        return
+        return False
     # Colours of syntax are hard to read in the dark theme.
-    with st.popover("Use it", icon=":material/content_paste:"):
+    with st.popover("Use it", icon=":material/content_paste:", type="primary"):
         st.caption(inert(f"{use.intro[:1].upper()}{use.intro[1:]}"))
         if use.diff:
             st.code(use.command, language=None)
@@ -139,6 +128,39 @@ def _show_use(store: Store, comparison: Comparison, planned: Plan) -> None:
             st.caption(inert(FURTHER.capitalize()))
         if use.lines:
             st.code(use.lines, language=None)
+    return True
+
+
+LOOKS: dict[str, str] = {
+    "use": "good",
+    "do not compile": "plain",
+    "not decided": "doubtful",
+    "": "plain",
+}
+"""The colour of an answer, by its kind; all others are bad."""
+CHART_SHARE, CARDS_SHARE = 3, 2
+"""The chart takes 60 % of the width."""
+
+
+def show_first_screen(store: Store, comparison: Comparison, planned: Plan) -> None:
+    """Chart on the left, cards on the right; on a phone the cards come first. Only cards if nothing
+    was compiled or nothing worked."""
+    num_steps = planned.num_steps or 0
+    drawn = (
+        []
+        if headline.is_bad(planned)
+        else verdict_cards(store, comparison, comparison.results, num_steps)
+    )
+    if not drawn:
+        st.html(cards_html(comparison, planned))
+        return
+    with st.container(key="first-screen"):
+        chart, cards = st.columns([CHART_SHARE, CARDS_SHARE])
+    with chart:
+        for card in drawn:
+            show_card(card, has_legend=False)
+    with cards:
+        st.html(cards_html(comparison, planned))
 
 
 def read_plan(comparison: Comparison) -> Plan:

@@ -41,7 +41,12 @@ from breakeven.views.comparison import (
 )
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.comparison.compiler_stages import ladder_cards
-from breakeven.views.comparison.first_screen import cards_html, read_plan, show_first_screen
+from breakeven.views.comparison.first_screen import (
+    cards_html,
+    read_plan,
+    show_answer,
+    show_first_screen,
+)
 from breakeven.views.comparison.statistics_table import (
     show_statistics,
     statistics,
@@ -77,12 +82,12 @@ def show_verdict(store: Store, experiment: pd.Series, comparison: Comparison) ->
             st.fragment(show_verdict_so_far, run_every=again)(store, experiment_id)
         return
     planned = read_plan(comparison)
-    show_answer(comparison, planned)
+    show_answer(store, experiment, comparison, planned)
     show_environments(comparison)
     running.show_failures(store, experiment_id)
     related_experiments.offer(store, comparison)
     related_experiments.show_search(store, comparison)
-    show_first_screen(store, experiment, comparison, planned)
+    show_first_screen(store, comparison, planned)
     show_warnings(comparison, planned)
     if not comparison.spec.kind.has_candidates:  # Cards say why candidates ended.
         running.show_stops(store, experiment_id)
@@ -93,19 +98,10 @@ def show_answer_so_far(store: Store, experiment: pd.Series) -> None:
     with keeping_up(store):
         comparison = compare(store, str(experiment["experiment_id"]))
     planned = read_plan(comparison)
-    st.markdown(f"### {headline.headline(comparison, planned)}")
+    show_answer(store, experiment, comparison, planned)
     show_environments(comparison)
-    show_first_screen(store, experiment, comparison, planned)
+    show_first_screen(store, comparison, planned)
     show_warnings(comparison, planned)
-
-
-def show_answer(comparison: Comparison, planned: Plan, *, heading: bool = True) -> None:
-    """The answer, in red if there is nothing to recommend from, and the evidence for it."""
-    said = headline.headline(comparison, planned)
-    with st.container(key="bad-answer" if headline.is_bad(planned) else "answer"):
-        st.markdown(f"### {said}" if heading else f"**{said}**")
-    if behind := headline.evidence(comparison, planned):
-        st.markdown(behind)
 
 
 def show_environments(comparison: Comparison) -> None:
@@ -144,7 +140,9 @@ def show_verdict_so_far(store: Store, experiment_id: str) -> None:
     with keeping_up(store):
         comparison = compare(store, experiment_id)
     planned = own_plan(comparison)
-    show_answer(comparison, planned, heading=False)
+    st.markdown(f"**{headline.headline(comparison, planned)}**")
+    if behind := headline.evidence(comparison, planned):
+        st.markdown(behind)
     st.html(cards_html(comparison, planned))
     show_warnings(comparison, planned)
 

@@ -69,6 +69,9 @@ def test_what_is_decided_has_no_button_and_none_is_there_for_who_may_only_look(
     record(folder, SPEC, RESTLESS)
     record(folder, SPEC, [0.05] * 8, decided)
     assert offered() and not offered(decided)
+    # The next step is one: to use what is decided.
+    app = opened(experiment=decided)
+    assert "Use it" in [shown.proto.popover.label for shown in app.get("popover")]
     equal = "20261122-093015-123456-7f3c"
     record(folder, SPEC, EQUAL, equal)
     assert not offered(equal)
