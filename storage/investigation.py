@@ -226,8 +226,8 @@ def _why_not_investigated(record: RunRecord, baselines: Sequence[RunState]) -> s
         return "the baseline ended early, and not by a fault, so nothing is known to compare with"
     if any(baseline_state.is_failed for baseline_state in baselines):
         return (
-            "the baseline, which has no compiler, failed as well: the model, the data or the "
-            "settings are the cause, and no compiler is to blame"
+            f"the baseline failed as well: nothing shows that the compiler of {label} is to blame, "
+            "and not the model, the data or the settings"
         )
     if record.arm.backend is None:
         return f"{label} has no compiler, so no compiler is to blame for its fault"

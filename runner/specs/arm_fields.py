@@ -122,18 +122,6 @@ class Arm(Spec):
         self.require("label", bool(LABEL.fullmatch(self.label)), rule)
         rule = f"must be at most {MAX_LABEL_BYTES} bytes: it names the run's folder"
         self.require("label", len(self.label.encode()) <= MAX_LABEL_BYTES, rule)
-        rule = "must be null unless the role is 'backend'"
-        self.require("backend", self.backend is None or self.role == "backend", rule)
-        rule = (
-            "changes nothing: the baseline has no compiler either. Give it a setting, such as "
-            f"{NO_COMPILER}:optimizer=fused, or name a backend"
-        )
-        usual = {field.name: field.default for field in fields(self)}
-        is_changed = any(
-            getattr(self, name) != usual[name] for name in (*NEED_NO_COMPILER, *CHANGES)
-        )
-        is_baseline = self.role == "backend" and self.backend is None and not is_changed
-        require(not is_baseline, "backends", self.label, rule)
         rule = "has no compiler, and so no scope"
         require(bool(self.backend) or self.scope == "iteration", "backends", self.label, rule)
         settings = self.mode is not None or bool(self.options)

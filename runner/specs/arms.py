@@ -9,7 +9,8 @@ what differs from the baseline:
     new=@feature inductor --use-liger      any of these; all after the first argument is arguments
 
 An option replaces the one of the same name with as many values, or else is appended. What an arm
-does not name is the baseline's, which may differ from the typed command in the same ways.
+does not name is the baseline's, which may differ from the typed command in the same ways. Beside a
+compiled baseline the backend `none` compiles nothing.
 """
 
 import re
@@ -52,6 +53,10 @@ BACKENDS = (
 """Words that name a backend by themselves; others have a path, `package.module:attribute`."""
 DIFF_SUFFIXES = (".diff", ".patch")
 REVISION_MARK = "@"
+CHANGES_NOTHING = (
+    "changes nothing: it is the baseline. Name another backend, or give an arm an argument, a "
+    f"variable, a revision or a setting, such as {NO_COMPILER}:optimizer=fused"
+)
 ARGUMENTS_MARK = "--"
 """Behind it all words are arguments."""
 
@@ -97,11 +102,10 @@ class Changes:
 
     def over(self, base: Arm, label: str, role: Role) -> Arm:
         """An arm that differs from `base` by these changes."""
-        is_compiled = self.backend not in (None, NO_COMPILER)
         own = {variable.partition("=")[0] for variable in self.variables}
         kept = [text for text in base.variables if text.partition("=")[0] not in own]
         return replace(
-            parse_backend(self.backend) if self.backend and is_compiled else base,
+            parse_backend(self.backend) if self.backend else base,
             label=label,
             role=role,
             revision=base.revision if self.revision is None else self.revision,
@@ -168,25 +172,17 @@ def split_name(text: str) -> tuple[str, str]:
 
 def baseline_of(spec: ArmTexts) -> Arm:
     """The arm with which all others are compared. Raises `InvalidSpec`."""
-    return _as_baseline(spec, Arm(label="baseline", role="baseline"))
+    command = Arm(label="baseline", role="baseline")
+    return _changed(command, "baseline", spec.baseline, read_changes(spec.baseline, "baseline"))
 
 
-def control_of(spec: ArmTexts, number: int) -> Arm:
-    """One of the controls, counted from 1: the baseline with other initial weights."""
-    return _as_baseline(spec, control(number))
-
-
-def _as_baseline(spec: ArmTexts, arm: Arm) -> Arm:
-    if not spec.baseline:
-        return arm
-    changes = read_changes(spec.baseline, "baseline")
-    rule = "must not name a backend: break-even and parity are judged against a training without a "
-    rule += "compiler. Name each backend as an arm, and compare their speedups"
-    require(changes.backend is None, "baseline", spec.baseline, rule)
+def _changed(base: Arm, field: str, text: str, changes: Changes, name: str = "") -> Arm:
+    """A baseline, or the arm of a name, with these changes; raises `InvalidSpec` for the field."""
     try:
-        return changes.over(arm, arm.label, arm.role)
+        return changes.over(base, name or base.label, "backend" if name else base.role)
     except InvalidSpec as error:
-        raise InvalidSpec("baseline", spec.baseline, f"{error.field} {error.rule}") from None
+        rule = error.rule if error.field == "backends" else f"{error.field} {error.rule}"
+        raise InvalidSpec(field, text, rule) from None
 
 
 def compared_arms(spec: ArmTexts) -> list[Arm]:
@@ -195,26 +191,17 @@ def compared_arms(spec: ArmTexts) -> list[Arm]:
     base = baseline_of(spec)
     inherited = {name: getattr(base, name) for name in CHANGES}
     arms = [replace(arm, **inherited) for arm in parse_backends(spec.backends)]
+    for text, arm in zip(spec.backends, arms, strict=True):
+        require(arm.settings != base.settings, "backends", text, CHANGES_NOTHING)
     taken = {arm.label for arm in arms}
     for text in spec.named_arms:
         name, changes = split_name(text)
         require(name not in taken, "named_arms", text, f"has the name of another arm, {name!r}")
         taken.add(name)
-        arms.append(_named(name, text, read_changes(changes, "named_arms"), base))
+        arm = _changed(base, "named_arms", text, read_changes(changes, "named_arms"), name)
+        require(arm.settings != base.settings, "named_arms", text, CHANGES_NOTHING)
+        arms.append(arm)
     return arms
-
-
-def _named(name: str, text: str, changes: Changes, base: Arm) -> Arm:
-    rule = "changes nothing: it is the baseline. Give it an argument, a variable, a revision or a "
-    rule += "backend that the baseline has not"
-    try:
-        arm = changes.over(base, name, "backend")
-    except InvalidSpec as error:
-        is_same = error.field == "backends" and not changes.backend
-        why = rule if is_same else f"{error.field} {error.rule}"
-        raise InvalidSpec("named_arms", text, why) from None
-    require(arm.settings != base.settings, "named_arms", text, rule)
-    return arm
 
 
 def with_arguments(arguments: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
@@ -285,9 +272,9 @@ def change_words(arm: Arm) -> str:
 
 
 def words_of_arm(spec: ArmTexts, arm: Arm) -> str:
-    """As `change_words`, after the backend of an arm whose label is the name that a person gave."""
+    """As `change_words`, after the backend of an arm whose label does not name it."""
     names = {split_name(text)[0] for text in spec.named_arms}
-    is_named = arm.label.partition(ENVIRONMENT_MARK)[0] in names
+    is_named = arm.role != "backend" or arm.label.partition(ENVIRONMENT_MARK)[0] in names
     backend = arm.text if is_named and arm.backend else ""
     return "; ".join(filter(None, [backend, change_words(arm)]))
 
@@ -306,10 +293,11 @@ def apply_settings(settings: Settings, arm: Arm, *, on_cuda: bool, draws_freely:
     return replace(arm, math_attention="reduced", options={**by_settings, **arm.options})
 
 
-def control(number: int) -> Arm:
-    """One of an experiment's controls, counted from 1: `control`, `control-2`, `control-3`."""
+def control(baseline: Arm, number: int) -> Arm:
+    """One of an experiment's controls, counted from 1: `control`, `control-2`, `control-3`. It is
+    the baseline with other initial weights."""
     label = "control" if number == 1 else f"control-{number}"
-    return Arm(label=label, role="control", perturbation_seed=number - 1)
+    return replace(baseline, label=label, role="control", perturbation_seed=number - 1)
 
 
 def cold_and_warm(arm: Arm, repeats: int) -> Iterator[tuple[Arm, Arm]]:

@@ -14,7 +14,8 @@ from breakeven.runner.python310 import Self
 from breakeven.runner.specs.arm_fields import Arm, Settings
 from breakeven.runner.specs.arms import (
     apply_settings,
-    control_of,
+    baseline_of,
+    control,
     in_each,
     pythons,
     split_name,
@@ -127,7 +128,8 @@ class ExperimentFields(PlaceSpec):
             empty="The command as it is",
             rare=True,
             help="What the baseline changes in the command of a script, as in an arm: `@main`, "
-            "`--precision bf16`. Each arm has these changes, too, unless it names others.",
+            "`--precision bf16`, `inductor` if you compile already. Each arm has these changes, "
+            "too, unless it names others.",
         ),
     ] = ""
     environments: Annotated[
@@ -492,7 +494,8 @@ class ExperimentFields(PlaceSpec):
         if self.more_controls and any(map(self.may_be_judged_by_outcome, self.arms)):
             last = max(last, CONTROLS_FOR_WORSE)
         numbers = range(self.controls + 1, last + 1)
-        further = [self._under_settings(control_of(self, number)) for number in numbers]
+        base = baseline_of(self)
+        further = [self._under_settings(control(base, number)) for number in numbers]
         return tuple(in_each(self.environments, further))
 
     @cached_property

@@ -18,7 +18,7 @@ AnswerKind = Literal["use", "do not compile", "not decided", "nothing compiled",
 Reason = Literal[
     "slower",  # no backend is faster
     "length",  # compiling does not pay within the length
-    "equal",  # the total is shown as equal to that without a compiler
+    "equal",  # the total is shown as equal to the baseline's
     "break-even",  # the length is inside the interval of the break-even
     "chance",
     "noise",
@@ -109,32 +109,37 @@ def shown_as_equal(seconds: float | None, other: float | None) -> bool:
 
 
 def may_pay(result: Result, num_steps: int | None, step_seconds: float | None) -> bool:
-    """Whether it is open if a backend that may be used takes less time than no compiler for so many
-    steps, or for any number. `step_seconds`: the baseline's.
+    """Whether it is open if a backend that may be used takes less time than the baseline for so
+    many steps, or for any number. `step_seconds`: the baseline's.
 
     An inconclusive speed is not open if even the best end of its interval, or steps of no duration
     without an interval, could not repay the compiling.
     """
-    if result.speed_verdict == "faster":
-        even = result.break_even
+    even = result.break_even
+    if result.pays:
         if result.has_open_outcome:
-            least = even.low if even else None
-            return num_steps is None or least is None or num_steps > least
+            return num_steps is None or even is None or not _surely_behind(num_steps, even)
         return num_steps is not None and even is not None and not is_outside(num_steps, even)
     if result.speed_verdict != "unsure":
         return False
     best = result.speedup.high if result.speedup else None
     if best is not None and best <= 1:
         return False
-    compiling = result.break_even.compile_seconds if result.break_even else None
-    compiling = compiling if compiling is not None else result.measured.compile_seconds
+    compiling = even.further_seconds if even else result.measured.compile_seconds
     if num_steps is None or step_seconds is None or compiling is None:
         return True
     return compiling < num_steps * step_seconds * (1 if best is None else 1 - 1 / best)
 
 
+def _surely_behind(num_steps: int, break_even: BreakEven) -> bool:
+    if break_even.low is None or break_even.high is None:
+        return False
+    is_lead = break_even.verdict == "until"
+    return num_steps >= break_even.high if is_lead else num_steps <= break_even.low
+
+
 def is_outside(num_steps: int, break_even: BreakEven) -> bool:
-    """Whether a length is surely before or surely after a break-even."""
+    """Whether a length is surely before or surely after a break-even, or the end of a lead."""
     if break_even.low is None or break_even.high is None:
         return break_even.verdict == "reached"
     return not break_even.low < num_steps < break_even.high
@@ -238,8 +243,10 @@ def _undecided(
 
 def _open_question(result: Result) -> Reason:
     """Why a backend may or may not be used."""
-    if result.speed_verdict == "faster":
-        return "outcome" if result.has_open_outcome else "break-even"
+    if result.pays and result.has_open_outcome:
+        return "outcome"
+    if result.speed_verdict != "unsure":
+        return "break-even"
     return DOUBTS[speed_doubt(result.speedup, result.p_holm) if result.speedup else "few"]
 
 
@@ -257,7 +264,9 @@ def _not_to_compile(
     faster = [result for result in standing.counted if result.speed_verdict == "faster"]
     is_equal = shown_as_equal(totals.get(nearest.label), base)
     may_pay_later = faster or [
-        result for result in standing.counted if result.speed_verdict == "unsure"
+        result
+        for result in standing.counted
+        if result.speed_verdict == "unsure" or result.break_even_verdict == "until"
     ]
     reason: Reason = "equal" if is_equal else "length" if may_pay_later else "slower"
     subject = nearest if reason == "equal" or not may_pay_later else min(may_pay_later, key=total)

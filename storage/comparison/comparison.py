@@ -349,6 +349,8 @@ class _Judge:
             self.baseline.step_seconds,
             steps_per_epoch,
             timing.rounds["process"],
+            baseline_latencies=self.baseline.compile_latencies,
+            floor=self.floor or 0.0,
         )
 
     def _loss_excess(self, run: Evidence) -> float | None:

@@ -109,7 +109,12 @@ class CompilerGaveUp(ComparisonWarning):
 
 
 def _backends(measured: Measured) -> list[Evidence]:
-    return [run for run in measured.runs if run.role == "backend" and len(run.steps)]
+    """The runs that are compared, and a baseline with a compiler."""
+    return [
+        run
+        for run in measured.runs
+        if len(run.steps) and (run.role == "backend" or (run.role == "baseline" and run.backend))
+    ]
 
 
 def _gave_up(run: Evidence) -> bool:

@@ -77,18 +77,19 @@ def _saving(
     ratio: Ratio,
     verdict: SpeedVerdict,
 ) -> EnergySaving:
-    compiled = _compiled(run)
-    is_known = spec.compile == "alone" and bool(compiled["joules"].notna().all())
+    own, base = (_joules_of_compiling(judged) for judged in (run, baseline))
+    is_known = spec.compile == "alone" and own is not None and base is not None
     return EnergySaving(
         ratio=ratio,
         verdict=verdict,
         break_even=break_even(
             verdict,
-            _joules_of_compiling(run, compiled) if is_known else [],
+            own if is_known and own else [],
             savings(pairs, "_joules"),
             _joules_per_step(baseline),
             None,
             pairs["process"],
+            baseline_latencies=base if is_known and base else [],
         ),
     )
 
@@ -105,9 +106,12 @@ def _compiled(run: Evidence) -> pd.DataFrame:
     return run.blocks[is_first & run.blocks["compiled"].to_numpy(bool)]
 
 
-def _joules_of_compiling(run: Evidence, compiled: pd.DataFrame) -> list[float]:
+def _joules_of_compiling(run: Evidence) -> list[float] | None:
     """For each process that compiled: energy of the blocks that compiled, minus that of as many
-    steady steps; at least 0."""
+    steady steps; at least 0. None if a block was not watched."""
+    compiled = _compiled(run)
+    if compiled["joules"].isna().any():
+        return None
     blocks = compiled.groupby("process")
     spent = blocks["joules"].sum() - blocks["num_steps"].sum() * _joules_per_step(run)
     return [max(0.0, float(joules)) for joules in spent]

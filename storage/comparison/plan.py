@@ -113,9 +113,9 @@ class TimeToLoss:
 def time_to_loss(result: Result, baseline: Result | None) -> TimeToLoss | None:
     """None for a run that was not judged by its outcome, and without the interval of its speed."""
     line, ends = estimate_time(result, baseline), _ends(result, baseline)
-    step = baseline.measured.step_seconds if baseline else None
+    base = estimate_time(baseline, baseline) if baseline else None
     to_loss = result.parity and result.parity.to_loss
-    if not to_loss or line is None or step is None or ends is None:
+    if not to_loss or line is None or base is None or ends is None:
         return None
     fastest, slowest = ends
     return TimeToLoss(
@@ -124,24 +124,20 @@ def time_to_loss(result: Result, baseline: Result | None) -> TimeToLoss | None:
         low=fastest.total_seconds(to_loss.low),
         high=slowest.total_seconds(to_loss.high),
         surely=slowest.total_seconds(to_loss.surely),
-        expected=step * to_loss.expected,
+        expected=base.total_seconds(to_loss.expected),
     )
 
 
 def choices(spec: ExperimentSpec, results: Sequence[Result]) -> tuple[Choice, ...]:
-    """The fastest choices by length of training, the shortest first: no compiler, or one of the
-    backends that are faster beyond noise and do not break parity. Another training whose outcome
-    is open is no choice. Empty without a baseline."""
+    """The fastest choices by length of training, the shortest first: the baseline, or one of the
+    backends that are faster beyond noise, or compile for less time, and do not break parity.
+    Another training whose outcome is open is no choice. Empty without a baseline."""
     standing = standings_of(spec, results)
     baseline = None if standing.compares_nothing else standing.baseline
-    faster = {
-        result.label: result
-        for result in standing.counted
-        if result.speed_verdict == "faster" and not result.has_open_outcome
-    }
+    usable = {result.label: result for result in standing.counted if result.may_be_used}
     estimates = {
         result.label: estimate_time(result, baseline_beside(spec, results, result.label))
-        for result in (baseline, *faster.values())
+        for result in (baseline, *usable.values())
         if result
     }
     lines = {label: line for label, line in estimates.items() if line}
@@ -151,10 +147,11 @@ def choices(spec: ExperimentSpec, results: Sequence[Result]) -> tuple[Choice, ..
     before = None
     for label, at in _lower_envelope(lines):
         low, high = None, None
-        if before == baseline.label and (even := faster[label].break_even):
-            low, high = even.low, even.high
+        if before is not None and baseline.label in (before, label):
+            even = usable[before if label == baseline.label else label].break_even
+            low, high = (even.low, even.high) if even else (None, None)
         elif before is not None:
-            low, high = _interval(faster[before], faster[label])
+            low, high = _interval(usable[before], usable[label])
         chosen.append(
             Choice(
                 label=None if label == baseline.label else label,
@@ -286,10 +283,12 @@ class Plan:
     step_joules: Mapping[str, float] = field(default_factory=dict)
     """Energy of a steady step by label, for runs with measured energy."""
     compile_joules: Mapping[str, float] = field(default_factory=dict)
-    """Energy of compiling by label, for backends with a known one."""
+    """Energy of compiling by label, where it is known."""
     num_devices: int = 1
     has_only_compilers: bool = True
-    """Whether all arms differ from the baseline by their compiler and its settings."""
+    """Whether the baseline has no compiler, and all arms differ from it by theirs and its
+    settings."""
+    compiles_baseline: bool = False
     choices: tuple[Choice, ...] = ()
     """Fastest backends by length of training, the shortest first; empty without a baseline."""
     chosen: Choice | None = None
@@ -367,8 +366,8 @@ def choice_words(planned: Plan) -> ChoiceWords:
 
 
 def plan(comparison: Comparison, num_steps: int | None) -> Plan:
-    """The plan for a number of steps. Choices are no compiler, and backends that are faster beyond
-    noise and do not train wrong; the best one surely pays, and takes the least time."""
+    """The plan for a number of steps. Choices are the baseline, and backends that may be used for
+    some length; the best one surely pays, and takes the least time."""
     standing = standings(comparison)
     estimates = {}
     if comparison.spec.kind.has_speedups and not standing.compares_nothing:
@@ -388,22 +387,22 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         for result in comparison.of_all_environments
         if num_steps is not None and result.label in estimates
     }
-    faster = {
-        result.label: result
-        for result in standing.counted
-        if result.speed_verdict == "faster" and not result.has_open_outcome
-    }
+    usable = {result.label: result for result in standing.counted if result.may_be_used}
     baseline = standing.baseline.measured.step_seconds if standing.baseline else None
-    unsure = {label for label, result in faster.items() if may_pay(result, num_steps, baseline)}
+    unsure = {label for label, result in usable.items() if may_pay(result, num_steps, baseline)}
     choices = comparison.choices
     chosen = _chosen_for(num_steps, [choice for choice in choices if choice.label not in unsure])
-    best = faster.get(chosen.label or "") if chosen else None
+    best = usable.get(chosen.label or "") if chosen else None
     # A speedup is about the baseline of the same environment, so that of steps is another order.
     steps = {label: line.step_seconds for label, line in estimates.items()}
     fastest = min(
-        faster.values(), key=lambda result: steps.get(result.label, math.inf), default=None
+        usable.values(), key=lambda result: steps.get(result.label, math.inf), default=None
     )
-    later = (faster[choice.label] for choice in choices if choice.label and chosen is not None)
+    later = (
+        usable[choice.label]
+        for choice in choices
+        if choice.label and chosen is not None and choice.from_steps > chosen.from_steps
+    )
     leading = best or next(later, fastest)
     sooner = _learns_sooner(comparison, standing)
     decided = answer(
@@ -429,13 +428,10 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
             for result in comparison.results
             if result.measured.energy_per_step is not None
         },
-        compile_joules={
-            result.label: result.energy.break_even.compile_seconds
-            for result in comparison.results
-            if result.energy is not None and result.energy.break_even is not None
-        },
+        compile_joules=_joules_of_compiling(comparison),
         num_devices=comparison.spec.num_devices,
-        has_only_compilers=not comparison.spec.named_arms,
+        has_only_compilers=not (comparison.spec.named_arms or _compiles_baseline(comparison.spec)),
+        compiles_baseline=_compiles_baseline(comparison.spec),
         choices=choices,
         chosen=chosen,
         subject=subject,
@@ -444,6 +440,21 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
             None if sooner is None else time_to_loss(sooner, comparison.baseline_of(sooner.label))
         ),
     )
+
+
+def _compiles_baseline(spec: ExperimentSpec) -> bool:
+    return any(arm.backend is not None for arm in spec.arms[:1])
+
+
+def _joules_of_compiling(comparison: Comparison) -> dict[str, float]:
+    """By label; also of a baseline that compiles."""
+    joules = {}
+    for result in comparison.results:
+        if result.energy is not None and (even := result.energy.break_even) is not None:
+            joules[result.label] = even.compile_seconds
+            if even.further_seconds < even.compile_seconds:
+                joules[comparison.baseline] = even.compile_seconds - even.further_seconds
+    return joules
 
 
 def _learns_sooner(comparison: Comparison, standing: Standings) -> Result | None:

@@ -3,6 +3,7 @@
 `storage.comparison.comparison` computes them; `docs/metrics.md` defines each number.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
@@ -33,6 +34,10 @@ SCORES = ("f1", "precision", "recall", "roc_auc", "mse", "mae", "perplexity")
 """Metrics that a task may have in addition to accuracy."""
 
 
+AT_ONCE = "at once"
+"""The break-even of a run that is ahead of its baseline from the first step on."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """Numbers and verdicts of one run. None means undefined or unmeasured."""
@@ -58,7 +63,7 @@ class Result:
     more_rounds: int | None
     """Estimated number of further rounds for a sure verdict; None if more would not help."""
     break_even: BreakEven | None
-    """None for a run that compiled nothing, or without a paired round."""
+    """None if neither it nor its baseline compiled, and without a paired round."""
     energy: EnergySaving | None = None
     """None for baseline and control, and without readings of both in a round."""
     parity: Parity | None
@@ -120,6 +125,16 @@ class Result:
         return None if self.break_even is None else self.break_even.verdict
 
     @property
+    def pays(self) -> bool:
+        """Whether it surely takes less time than its baseline for some length of training."""
+        return self.speed_verdict == "faster" or self.break_even_verdict in ("reached", "until")
+
+    @property
+    def may_be_used(self) -> bool:
+        """Whether it pays, and its training is surely not worse."""
+        return self.pays and not self.has_open_outcome
+
+    @property
     def has_single_latency(self) -> bool:
         """Whether the interval of its break-even lacks the variation of compile latencies."""
         even = self.break_even
@@ -127,11 +142,15 @@ class Result:
         return even is not None and is_reached and even.num_latencies == 1
 
     def text(self, name: str) -> str:
-        """A number of METRICS as text for tables; an unsure break-even is "inconclusive"."""
-        verdict = self.break_even_verdict
+        """A number of METRICS as text for tables; an unsure break-even is "inconclusive", that of a
+        lead `until 600` or `at once`."""
+        verdict, value = self.break_even_verdict, self.value(name)
         if name.startswith("break_even") and verdict == "unsure":
             return format_verdict(verdict)
-        return METRICS[name].format(self.value(name))
+        if name == "break_even_steps" and verdict != "never" and value in (0, math.inf):
+            return AT_ONCE
+        text = METRICS[name].format(value)
+        return f"until {text}" if name == "break_even_steps" and verdict == "until" else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +196,7 @@ class Choice:
     for the first choice, and if the two were timed in too few rounds together."""
     high: float | None = None
     label: str | None
-    """The backend; None for no compiler."""
+    """The backend; None for the baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from breakeven.runner.protocol.states import RunState, state_words
 from breakeven.runner.specs.arms import words_of_arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, listed, printable
-from breakeven.storage.comparison.results import Comparison, Result
+from breakeven.storage.comparison.results import AT_ONCE, Comparison, Result
 from breakeven.storage.comparison.warnings import Recorded
 from breakeven.storage.exchange.imports import Imported, ImportedRow
 from breakeven.storage.index.store import Store
@@ -266,7 +266,8 @@ def _speedup(speedup: Ratio | None) -> str:
 
 def _steps(result: Result) -> str:
     written = result.text("break_even_steps")
-    return f"{written} steps" if result.break_even_verdict == "reached" else written
+    is_number = result.break_even_verdict in ("reached", "until") and written != AT_ONCE
+    return f"{written} steps" if is_number else written
 
 
 MAX_CHARACTERS = 2000

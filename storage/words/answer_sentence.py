@@ -15,7 +15,7 @@ from breakeven.storage.comparison.plan import (
     choice_words,
     time_to_loss,
 )
-from breakeven.storage.comparison.results import Choice, Comparison, Result
+from breakeven.storage.comparison.results import AT_ONCE, Choice, Comparison, Result
 from breakeven.storage.numbers.formats import DASH, count_of, digits, format_share, format_verdict
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.numbers.sentences import Figure, Sentence, Words, joined, say
@@ -28,7 +28,8 @@ _steps = METRICS["break_even_steps"].format
 
 
 def break_even_text(break_even: BreakEven | None) -> str:
-    """`210 steps (180 to 260), about 84.0 s`, `never`, `inconclusive`, or a dash for None."""
+    """`210 steps (180 to 260), about 84.0 s`, `at once`, `until 600 steps (550 to 640)`, `never`,
+    `inconclusive`, or a dash for None."""
     return _written(break_even, with_epochs=False)
 
 
@@ -48,7 +49,9 @@ def break_even_reason(result: Result) -> str:
     """A remark in addition to `break_even_text`; empty if there is none."""
     break_even = result.break_even
     if result.speed_verdict == "same":
-        return "The speed counts as the baseline's, so compiling never pays off."
+        longer = "" if break_even is None or break_even.verdict == "never" else "at once"
+        pays = f"its shorter compiling pays off {longer}" if longer else "compiling never pays off"
+        return f"The speed counts as the baseline's, so {pays}."
     if break_even is None or break_even.verdict != "unsure":
         once = LatencyMeasuredOnce.find_in([result.label] if result.has_single_latency else [])
         return " ".join(str(warning.words()) for warning in once)
@@ -90,17 +93,22 @@ def doubt_of_saving(result: Result) -> str:
 def _written(break_even: BreakEven | None, *, with_epochs: bool) -> str:
     if break_even is None:
         return DASH
-    if break_even.verdict != "reached":
+    if break_even.steps is None or break_even.verdict == "never":
         return format_verdict(break_even.verdict)
+    if break_even.verdict == "until" and break_even.steps == math.inf:
+        return f"{AT_ONCE}, at least until {_steps(break_even.low)} steps"
     spread = (
         ""
         if break_even.low is None
         else f" ({_steps(break_even.low)} to {_steps(break_even.high)})"
     )
+    if break_even.steps == 0:
+        return f"{AT_ONCE}{spread if break_even.high else ''}"
     amounts = [METRICS["break_even_seconds"].format(break_even.seconds)]
     if with_epochs and break_even.epochs is not None:
         amounts.append(f"{METRICS['break_even_epochs'].format(break_even.epochs)} epochs")
-    return f"{_steps(break_even.steps)} steps{spread}, about {' or '.join(amounts)}"
+    until = "until " if break_even.verdict == "until" else ""
+    return f"{until}{_steps(break_even.steps)} steps{spread}, about {' or '.join(amounts)}"
 
 
 JOULES_PER_KWH = 3.6e6
@@ -177,9 +185,10 @@ def _likely(planned: Plan, answer: Answer) -> tuple[Words, ...]:
 
 
 def _including(planned: Plan, answer: Answer) -> str:
-    """That the time of an arm that compiles has its compiling."""
+    """That times have the compiling of the arm, or of the baseline."""
     result = planned.subject
-    compiles = planned.has_only_compilers or result is None or result.backend is not None
+    compiles = planned.has_only_compilers or planned.compiles_baseline
+    compiles = compiles or result is None or result.backend is not None
     return ", compiling included" if compiles else ""
 
 
@@ -292,6 +301,8 @@ def _open_break_even(break_even: BreakEven) -> str:
     if break_even.low is None or break_even.high is None:
         return "it is open whether its compiling ever pays off"
     low, high = _steps(break_even.low), _steps(break_even.high)
+    if break_even.verdict == "until":
+        return f"it is ahead until somewhere between {low} and {high} steps"
     when = f"it pays off somewhere between {low} and {high} steps"
     if break_even.high == math.inf:
         when = f"it may pay off after {low} steps or never"

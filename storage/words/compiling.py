@@ -46,7 +46,7 @@ def ladder_rows(ladder: Ladder) -> list[list[str]]:
     if ladder.baseline is not None:
         own = ladder.baseline
         cells = [METRICS[name].format(own.value(name)) for name in _numbers(ladder)]
-        rows.append(["no compiler", own.label, own.state, *cells, DASH, DASH, ""])
+        rows.append([own.backend or "no compiler", own.label, own.state, *cells, DASH, DASH, ""])
     for rung in ladder.rungs:
         cells = [METRICS[name].format(rung.result.value(name)) for name in _numbers(ladder)]
         rows.append(

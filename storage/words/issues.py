@@ -87,12 +87,15 @@ def source_words(spec: ExperimentSpec) -> str:
 
 
 def slower(comparison: Comparison) -> Result | None:
-    """The backend that is surely slower than its baseline; of several the last, which in a ladder
-    has most stages of the compiler."""
+    """The backend that is surely slower than its baseline without a compiler; of several the last,
+    which in a ladder has most stages of the compiler."""
     slower_results = [
         result
         for result in comparison.results
-        if result.role == "backend" and result.speed_verdict == "slower"
+        if result.role == "backend"
+        and result.speed_verdict == "slower"
+        and (base := comparison.baseline_of(result.label)) is not None
+        and base.backend is None
     ]
     return slower_results[-1] if slower_results else None
 
@@ -103,8 +106,9 @@ def slow_issue(store: Store, comparison: Comparison) -> str:
     slow = slower(comparison)
     if slow is None:
         raise StoreError(
-            f"no backend of {comparison.experiment_id} is surely slower than the baseline, so "
-            "there is no issue to write; breakeven investigate finds the cause of other faults"
+            f"no backend of {comparison.experiment_id} is surely slower than a baseline without a "
+            "compiler, so there is no issue to write; breakeven investigate finds the cause of "
+            "other faults"
         )
     return mask_private("\n\n".join(_sections(store, comparison, slow)) + "\n")
 

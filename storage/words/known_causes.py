@@ -155,8 +155,9 @@ class Failure:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the baseline has the same error; compilers wrap errors in their own."""
-        if self.baseline is None:
+        """Whether a baseline without a compiler has the same error; compilers wrap errors in their
+        own."""
+        if self.baseline is None or self.baseline.arm.backend is not None:
             return False
         if FAKE_TENSORS in self.message:
             return True

@@ -267,7 +267,7 @@ def _other_inputs(facts: Facts) -> Sentence:
 
 
 def _not_repeatable(facts: Facts) -> Sentence:
-    even = f"even without a compiler, two runs saw different data{_on_ranks(facts)} "
+    even = f"even two equal runs saw different data{_on_ranks(facts)} "
     return say(even, _since(facts), _data_culprits(facts))
 
 
@@ -304,13 +304,13 @@ def _other_settings(facts: Facts) -> Sentence:
             f": the script reads the clock ({', '.join(facts['clock_reads'])}), so they may follow "
             "the speed of each run"
         )
-    even = "even without a compiler, " if facts["is_control"] else ""
+    even = "even in equal runs, " if facts["is_control"] else ""
     advice = ". Let schedules follow the step instead"
     return say(f"{even}the {names} differ ", _since(facts), follow, advice)
 
 
 def _other_steps_skipped(facts: Facts) -> Sentence:
-    even = "even without a compiler, " if facts["is_control"] else ""
+    even = "even in equal runs, " if facts["is_control"] else ""
     return say(
         f"{even}GradScaler left out other steps, as the scales of gradients differ ",
         _since(facts),

@@ -60,16 +60,17 @@ def pays(
 ) -> BreakEven:
     """A break-even whose compile latency is repaid after so many steps, each of which saves
     `gain`."""
-    break_even_steps = {"reached": steps, "never": math.inf, "unsure": None}[verdict]
+    break_even_steps = {"reached": steps, "until": steps, "never": math.inf, "unsure": None}
     known = {
         "compile_seconds": gain * (steps or 0.0),
+        "further_seconds": gain * (steps or 0.0),
         "seconds": None,
         "epochs": None,
         "num_latencies": 1,
         **values,
     }
     return BreakEven(
-        verdict=verdict, steps=break_even_steps, low=low, high=high, gain=gain, **known
+        verdict=verdict, steps=break_even_steps[verdict], low=low, high=high, gain=gain, **known
     )
 
 

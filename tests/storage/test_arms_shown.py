@@ -9,7 +9,10 @@ from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.arms import change_words
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 from breakeven.storage.__main__ import main as storage
-from tests.helpers.journals import EXPERIMENT_ID, record_experiment
+from breakeven.storage.comparison.plan import plan
+from breakeven.storage.words.answer_sentence import answer_words, other_lengths
+from tests.helpers.comparisons import compared
+from tests.helpers.journals import EXPERIMENT_ID, Recording, falling_losses, record_experiment
 
 COMMIT = "3f2a1bc" + "0" * 33
 
@@ -126,3 +129,57 @@ def test_an_experiment_is_found_by_the_names_of_its_arms(
 def listed(data_dir: DataDir, capsys: pytest.CaptureFixture[str], *wanted: str) -> set[str]:
     storage(["list", f"--data-folder={data_dir.path}", "--json", *wanted])
     return {row["experiment_id"] for row in json.loads(capsys.readouterr().out)}
+
+
+STEPS_AND_COMPILING = {
+    "baseline": (0.2, 3.0),
+    "control": (0.2, 3.0),
+    "fused": (0.15, 3.0),
+    "plain": (0.3, 0.0),
+}
+"""Seconds of a step and of compiling."""
+
+
+def record_beside_a_compiled_baseline(data_dir: DataDir, *named_arms: str) -> None:
+    arms = spec(*named_arms, baseline="inductor")
+    losses = falling_losses(80)
+    for arm in arms.arms:
+        seconds, compiling = STEPS_AND_COMPILING[arm.label]
+        recording = Recording(data_dir.runs, arm.label, arms, EXPERIMENT_ID).claim()
+        recording.start()
+        offset = 1e-5 if arm.role == "control" else 0.0
+        recording.blocks([seconds] * 8, [loss + offset for loss in losses], compiling)
+        recording.end()
+
+
+def test_beside_a_compiled_baseline_totals_include_both_compile_times(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_beside_a_compiled_baseline(data_dir, "fused=--fused", "plain=none")
+    text = shown(data_dir, capsys)
+    # 3 + 80 x 0.15 instead of 3 + 80 x 0.2 s.
+    assert "Use fused for 80 steps: 15 s instead of 19 s, compiling included; it learns" in text
+    assert "\nbreak-even of fused: at once\n" in text
+    # 3 s ahead, and 0.1 s behind in each step.
+    assert "\nbreak-even of plain: until 30 steps (30 to 30), about 9.00 s" in text
+    assert "\nbaseline: inductor\n" in text
+    assert "compile" not in text.partition("\n")[0].replace("compiling included", "")
+
+
+def test_an_arm_that_compiles_nothing_is_used_until_its_slower_steps_take_its_lead_away(
+    data_dir: DataDir,
+) -> None:
+    record_beside_a_compiled_baseline(data_dir, "plain=none")
+    result = compared(data_dir)
+    # 20 x 0.3 s instead of 3 + 20 x 0.2 s.
+    short = plan(result, 20)
+    answer = (
+        "Use plain for 20 steps: 6.0 s instead of 7.0 s, compiling included; it learns the same"
+    )
+    assert str(answer_words(short)) == f"{answer} thing."
+    assert other_lengths(short) == "From 30 steps (30 to 30) on, keep the baseline."
+    assert str(answer_words(plan(result, 80))) == (
+        "Keep the baseline for 80 steps: 19 s with the baseline, 24 s with plain."
+    )
+    assert other_lengths(plan(result, 80)) == "Below 30 steps (30 to 30), use plain."
+    assert str(answer_words(plan(result, None))).startswith("Below 30 steps (30 to 30), use plain;")

@@ -77,7 +77,8 @@ def ladder_html(ladder: Ladder) -> Html:
     if ladder.baseline is not None:
         cells = [inert(METRICS[name].format(ladder.baseline.value(name))) for name in names]
         cells += [DASH, DASH] if names else []
-        rows.append([run_mark("baseline", looks["baseline"]), "no compiler", *cells, ""])
+        backend = inert(ladder.baseline.backend or "no compiler")
+        rows.append([run_mark("baseline", looks["baseline"]), backend, *cells, ""])
     for rung in ladder.rungs:
         cells = [inert(METRICS[name].format(rung.result.value(name))) for name in names]
         cells += [_over_below(rung), inert(parity_text(rung.result.parity))] if names else []

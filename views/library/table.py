@@ -255,7 +255,7 @@ def _config(name: str, opening: str) -> Any:
     column = COLUMNS[name]
     help = NUMBERS[column.number].definition if column.number else None
     if name == "interval":
-        help = "The speedup's 95 % interval; the dashed line is 1, as fast as without a compiler."
+        help = "The speedup's 95 % interval; the dashed line is 1, as fast as the baseline."
     settings = dict(column.settings)
     if name == "name":
         settings["key"] = opening

@@ -8,7 +8,7 @@ from breakeven.runner.specs.arms import (
     ArmTexts,
     baseline_of,
     compared_arms,
-    control_of,
+    control,
     expanded,
     in_each,
 )
@@ -164,10 +164,8 @@ class Scenario:
     def baselines(self, spec: ScenarioFields) -> list[Arm]:
         """The baseline and its controls, which measure noise and rounding."""
         controls = spec.controls if self.has_speedups else 0
-        return [
-            baseline_of(spec),
-            *(control_of(spec, number) for number in range(1, controls + 1)),
-        ]
+        base = baseline_of(spec)
+        return [base, *(control(base, number) for number in range(1, controls + 1))]
 
     def repeats(self, spec: ScenarioFields) -> int:
         """Processes of each run, one after another."""

@@ -413,7 +413,7 @@ class ScriptWorkload:
             require_same_work(self._context.run, self._known)
         if self._arm.perturbation:
             self._perturb(models)
-        if self._arm.backend is None:
+        if self._arm.backend is None or self._arm.role == "baseline":
             self._learn_precision(models)
         self.write()
 
@@ -522,7 +522,7 @@ class ScriptWorkload:
 
     def _learn_precision(self, models: list[nn.Module]) -> None:
         """Reads the precision of the first layer during its forward pass: autocast may change it.
-        Not in compiled runs, because the compiler would compile the hook, too."""
+        In a compiled run before this pass, because the compiler would compile the hook, too."""
         layers = [
             layer
             for model in models
@@ -532,8 +532,7 @@ class ScriptWorkload:
         if not layers:
             return
 
-        def look(layer: nn.Module, _arguments: object) -> None:
-            handle.remove()
+        def look(layer: nn.Module) -> None:
             kind = self._device.torch_device.type
             dtype = next(layer.parameters(recurse=False)).dtype
             if dtype == torch.float32 and torch.is_autocast_enabled(kind):
@@ -543,7 +542,15 @@ class ScriptWorkload:
             self._known["precision"] = "tf32" if is_tf32 else name
             self.write()
 
-        handle = layers[0].register_forward_pre_hook(look)
+        if self._arm.backend is not None:
+            look(layers[0])
+            return
+
+        def look_once(layer: nn.Module, _arguments: object) -> None:
+            handle.remove()
+            look(layer)
+
+        handle = layers[0].register_forward_pre_hook(look_once)
 
     def _perturb(self, models: list[nn.Module]) -> None:
         self._perturbs_state = not models

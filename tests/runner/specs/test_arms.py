@@ -7,7 +7,7 @@ import pytest
 
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.specs.arm_fields import Arm
-from breakeven.runner.specs.arms import read_changes, with_arguments
+from breakeven.runner.specs.arms import read_changes, with_arguments, words_of_arm
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec, ScriptSpec
 from breakeven.runner.specs.follow_ups import timed_again
 
@@ -110,9 +110,26 @@ def test_two_arms_of_one_name_are_refused() -> None:
         script("eager=--x", backends=("eager",))
 
 
-def test_the_baseline_has_no_compiler() -> None:
-    with pytest.raises(InvalidSpec, match="baseline = 'inductor': must not name a backend"):
-        script("fp8=--fp8", baseline="inductor")
+def test_beside_a_compiled_baseline_an_arm_is_compiled_unless_it_names_none() -> None:
+    baseline = "inductor:mode=reduce-overhead --precision bf16"
+    spec = script("fp8=--fp8", "plain=none", "eager=eager", baseline=baseline)
+    for label in ("baseline", "control", "fp8"):
+        assert (arm_of(spec, label).backend, arm_of(spec, label).mode) == (
+            "inductor",
+            "reduce-overhead",
+        )
+    assert arm_of(spec, "plain").backend is None
+    assert arm_of(spec, "plain").arguments == ("--precision", "bf16")
+    assert (arm_of(spec, "eager").backend, arm_of(spec, "eager").mode) == ("eager", None)
+    assert arm_of(spec, "control").perturbation_seed == 0
+    assert words_of_arm(spec, spec.arms[0]) == ("inductor:mode=reduce-overhead; --precision bf16")
+
+
+def test_the_backend_of_the_baseline_is_no_arm() -> None:
+    with pytest.raises(InvalidSpec, match="backends = 'inductor': changes nothing"):
+        script(baseline="inductor", backends=("inductor",))
+    with pytest.raises(InvalidSpec, match=r"baseline = .*: has a mode or an option"):
+        script("fp8=--fp8", baseline="eager:mode=max-autotune")
 
 
 def test_only_a_script_has_arguments_and_revisions() -> None:

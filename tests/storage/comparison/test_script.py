@@ -185,7 +185,7 @@ def test_two_runs_without_a_compiler_that_have_other_learning_rates_are_named_fi
     verdict, why = judged(data_dir, {"offset": 0.5, "offset_from": 20}, {"rates": {20: 0.02}})
     assert verdict == "unknown"
     assert why == (
-        "even without a compiler, the learning rates differ from a step between step 10 and "
+        "even in equal runs, the learning rates differ from a step between step 10 and "
         "step 20 on: they may follow the clock (datetime), the loss or chance. Let schedules "
         "follow the step instead"
     )
@@ -241,7 +241,7 @@ def test_a_script_that_never_repeats_itself_is_blamed_before_any_backend(data_di
     by_the_clock = {"inputs": {**ALIKE, 20: "by the clock"}, "offset": 0.3}
     verdict, why = judged(data_dir, {"offset": 0.4}, by_the_clock)
     assert verdict == "unknown"
-    assert why.startswith("even without a compiler, two runs saw different data")
+    assert why.startswith("even two equal runs saw different data")
 
 
 def test_other_numbers_of_steps_and_other_code_are_named(data_dir: DataDir) -> None:

@@ -40,6 +40,37 @@ def test_what_saves_nothing_repays_nothing_and_a_half_takes_twice_as_many_steps(
     assert repaid_within((2.0, 3.0), [0.5] * 6) == (4.0, 6.0)
 
 
+def test_only_compiling_that_takes_longer_than_the_baselines_has_to_be_repaid() -> None:
+    # 30 s instead of 20 s at 0.1 s a step: 100 steps; 20 s + 100 x 0.3 s of the baseline = 50 s.
+    reached = break_even("faster", [30.0], [0.1] * 6, 0.3, None, baseline_latencies=[20.0])
+    assert (reached.steps, reached.low, reached.high) == (pytest.approx(100),) * 3
+    assert (reached.compile_seconds, reached.further_seconds) == (30.0, 10.0)
+    assert reached.seconds == pytest.approx(50)
+    at_once = break_even("faster", [5.0], [0.1] * 6, 0.3, None, baseline_latencies=[20.0])
+    assert (at_once.verdict, at_once.steps, at_once.low, at_once.high) == ("reached", 0, 0, 0)
+
+
+def test_shorter_compiling_is_a_lead_until_slower_steps_have_taken_it_away() -> None:
+    # Without a compiler 20 s ahead, and each step takes 0.1 s more: until 200 steps.
+    until = break_even("slower", [], [-0.1] * 6, 0.3, None, baseline_latencies=[20.0])
+    assert (until.verdict, until.compile_seconds) == ("until", 0.0)
+    assert (until.steps, until.low, until.high) == (pytest.approx(200),) * 3
+    # At the same speed it is ahead for good.
+    same = break_even("same", [5.0], [-0.001] * 6, 0.3, None, baseline_latencies=[20.0])
+    assert (same.verdict, same.steps, same.gain) == ("reached", 0.0, 0.0)
+    # Latencies that overlap are no lead.
+    alike = break_even("slower", [19.0], [-0.1] * 6, 0.3, None, baseline_latencies=[20.0, 18.0])
+    assert alike.verdict == "never"
+
+
+def test_a_lead_of_unsure_speed_is_sure_as_far_as_noise_cannot_take_it_away() -> None:
+    # 20 s ahead; as measured no step loses anything, but equal runs differ by 10 % of 0.5 s.
+    lead = break_even("unsure", [], [0.0] * 6, 0.5, None, baseline_latencies=[20.0], floor=0.1)
+    assert (lead.verdict, lead.steps, lead.low) == ("until", math.inf, pytest.approx(400))
+    few = break_even("unsure", [], [0.0] * 3, 0.5, None, baseline_latencies=[20.0], floor=0.1)
+    assert (few.verdict, few.steps) == ("unsure", None)
+
+
 def test_break_even_may_be_never_where_the_saving_may_be_nothing() -> None:
     # Half of the rounds save 0.3 s, a third lose 0.1 s: the median's interval reaches below 0.
     estimate = break_even("faster", [30.0], [0.3] * 4 + [-0.1] * 3, 0.5, None)
