@@ -85,22 +85,30 @@ def launch_experiment(store: Store) -> None:
     show_missing_compiler(machine)
     if permissions.files_are_limited():
         uploads.ask_upload(again.key if again else "")
+    form, plan_place = st.container(), st.container()
+    actions = st.container(horizontal=True, vertical_alignment="bottom", key="actions")
     try:
-        spec = spec_form(key, start, machine, check, again.blamed if again else None)
+        with form:
+            blamed = again.blamed if again else None
+            spec = spec_form(key, start, machine, check, blamed, actions.container(width=360))
     except RunnerError as error:
         spec = None
-        st.error(f"This cannot run here. {error_words(error)}", icon=":material/error:")
+        plan_place.error(f"This cannot run here. {error_words(error)}", icon=":material/error:")
     if spec is None:
-        st.button("Launch", type="primary", icon=":material/rocket_launch:", disabled=True)
+        actions.button("Launch", type="primary", icon=":material/rocket_launch:", disabled=True)
         return
-    show_plan(store, spec, machine)
-    show_busy(store)
-    with st.container(horizontal=True):
+    with plan_place:
+        show_plan(store, spec, machine)
+        if spec.workload.is_own_program:  # Its command is what people would type.
+            show_command(spec)
+        show_busy(store)
+    with actions:
         clicked = st.button("Launch", type="primary", icon=":material/rocket_launch:", key="launch")
         offer_search(spec, machine)
-        with st.popover("Command", icon=":material/terminal:", type="tertiary"):
-            st.caption("The command that starts the same experiment:")
-            show_command(spec)
+        if not spec.workload.is_own_program:
+            with st.popover("Command", icon=":material/terminal:", type="tertiary"):
+                st.caption("The command that starts the same experiment:")
+                show_command(spec)
     if clicked:
         with errors_shown():
             launch(spec, machine)
@@ -120,7 +128,7 @@ def offer_search(spec: ExperimentSpec, machine: Capabilities) -> None:
             "Steps that you plan to train",
             1,
             MOST_STEPS,
-            spec.num_steps or spec.tune.steps,
+            spec.plan.steps or spec.num_steps or spec.tune.steps,
             key="search-steps",
         )
         minutes = st.number_input(
@@ -221,7 +229,11 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
             f"{subject}{but} on this machine."
         )
     count = words.plural(spec.num_steps, "step") if spec.num_steps else "all steps of the script"
-    steps = linked("num_steps", f"**{count}**")
+    steps = f"{at_most}{linked('num_steps', f'**{count}**')} each"
+    if spec.is_until_decided:
+        decided = linked("planned_seconds", f"**{inert(spec.kind.length_words(spec))}**")
+        most = words.duration(spec.plan.max_seconds) if spec.plan.max_seconds else "2 to 15 minutes"
+        steps = f"{decided}, at most {most} of steps and compiling, with {steps}"
     further = len(spec.further_controls)
     more = (
         " If it is unclear whether a backend learns the same, up to "
@@ -229,7 +241,7 @@ def show_plan(store: Store, spec: ExperimentSpec, machine: Capabilities) -> None
     )
     st.markdown(
         f"**What will run:** {words.plural(len(spec.arms), 'process')} ({labels}) on "
-        f"{inert(spec.place)} ({inert(device)}), {order}, {at_most}{steps} each: "
+        f"{inert(spec.place)} ({inert(device)}), {order}, {steps}: "
         f"{_length(spec)}. {time}{more if further else ''}"
     )
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -298,6 +299,18 @@ def installed_version(package: str) -> str | None:
         return None
 
 
+def _changes_of_packages() -> tuple[tuple[str, float], ...]:
+    """The folders of packages with the times at which one came or went."""
+    folders = filter(os.path.isdir, sys.path)
+    return tuple((folder, os.stat(folder).st_mtime) for folder in folders)
+
+
+@cache
+def _plugins(changes: tuple[tuple[str, float], ...]) -> frozenset[str]:
+    """Names of the backends of other packages. Reading all packages takes longer than a page."""
+    return frozenset(plugin.name for plugin in metadata.entry_points(group=PLUGINS))
+
+
 def fits_this_machine(cached: Capabilities) -> bool:
     """Whether the software, tasks and visible devices are still those of the answer."""
     torch_version = installed_version("torch")
@@ -305,7 +318,7 @@ def fits_this_machine(cached: Capabilities) -> bool:
         return False
     same_torch = cached.torch_version.split("+")[0] == torch_version.split("+")[0]
     same_python = cached.python == sys.executable
-    plugins = {plugin.name for plugin in metadata.entry_points(group=PLUGINS)}
+    plugins = _plugins(_changes_of_packages())
     knows_plugins = plugins <= {*cached.backends, *cached.debug_backends}
     same_software = same_torch and same_python and knows_plugins
     return same_software and set(cached.tasks) == set(TASKS) and cached.seen == visible_hardware()

@@ -202,7 +202,7 @@ class PlanSpec(Spec, path="plan."):
         Bounds(1, MAX_PLANNED_STEPS, "no training is longer"),
         Prompt(
             "Planned steps",
-            empty="as long as the training",
+            empty="as long as it is measured",
             rare=True,
             help="Steps of the training that you plan. With them a training is measured until it "
             "is decided which run takes the least time for so many steps, compiling included: "

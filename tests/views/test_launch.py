@@ -143,21 +143,27 @@ def test_every_field_of_the_form_reaches_the_experiment(
         "data.source": f"{tmp_path}/mine.py:data",
         "callbacks": (f"{tmp_path}/mine.py:Hook",),
     }
-    unasked = {*OF_HUB_TEXTS, *fields_of("speed"), *fields_of("cache"), *fields_of("script")}
+    unasked = {
+        *OF_HUB_TEXTS,
+        "plan.steps",
+        *fields_of("speed"),
+        *fields_of("cache"),
+        *fields_of("script"),
+    }
     values = {path: CHANGED[path] for path in TOGETHER if path not in unasked} | own
     values["training.scheduler_options"] = {"num_cycles": 2}  # all that `cosine` takes
     usual, debug = values.pop("backends")[1:], ["eager"]
 
-    app = opened("launch")
+    values["training.epochs"] = 1  # The form asks for steps or epochs.
+    app = opened("launch", **{"quick.measured": "steps"})
     for path in FIRST:
         set_field(app, path, values[path])
     app.multiselect(key="quick.backends").set_value([*usual])
     app.multiselect(key="quick.debug_backends").set_value(debug).run()
     for path, value in values.items():
-        if path not in FIRST:
+        if path not in (*FIRST, "training.epochs"):
             set_field(app, path, value)
     values["backends"] = (*usual, *debug)
-    values["training.epochs"] = 1  # The number of steps is set, too, and decides.
     assert launched(app, shared) == changed(adjusted(PRESETS["quick"].spec, WITH_GPU), values)
 
 
@@ -264,7 +270,8 @@ def test_an_error_in_the_drawer_names_its_tab_and_a_search_opens_it(shared: Data
     search = app.selectbox(key="quick search")
     (option,) = [option for option in search.options if option.startswith("Warm-up steps")]
     search.set_value(option).run()
-    assert app.expander[0].proto.expanded
+    (drawer,) = [entry for entry in app.expander if entry.label == "All other settings"]
+    assert drawer.proto.expanded
     assert app.text_input(key="quick.training_warmup_steps").value == "-1"
 
 
@@ -378,7 +385,7 @@ def test_each_row_of_the_table_of_arms_is_another_way_to_run_a_script(
     assert spec.baseline == f"@{commit}"
     pr = f"pr=@{commit} @{script.parent}/fix.diff"
     assert spec.named_arms == (pr, "fp8=--precision fp8")
-    assert spec.name == f"{script.parent.name}/train.py, aot_eager, inductor, pr, fp8"
+    assert spec.name == f"{script.parent.name}/train.py, inductor, pr, fp8"
 
 
 @pytest.mark.parametrize(
@@ -581,7 +588,7 @@ NOT_POSSIBLE = (
 
 
 def test_a_number_that_cannot_be_stays_is_marked_and_stops_the_launch(shared: DataDir):
-    app = opened("launch")
+    app = opened("launch", **{"quick.measured": "steps"})
     for field, typed, said in NOT_POSSIBLE:
         widget = app.text_input(key=f"quick.{field}")
         before = widget.value
@@ -643,7 +650,7 @@ def test_what_is_left_out_of_a_file_is_said():
         ("960", "75", "2.5 epochs"),
     ],
 )
-def test_a_number_of_steps_is_told_in_epochs_and_the_field_of_epochs_shows_no_other_number(
+def test_a_number_of_steps_is_told_in_epochs_and_the_form_asks_for_one_of_both(
     shared: DataDir, samples: str, steps: str, length: str
 ):
     address = {"quick.train_samples": samples, "quick.batch_size": "32"}
@@ -651,30 +658,20 @@ def test_a_number_of_steps_is_told_in_epochs_and_the_field_of_epochs_shows_no_ot
     assert app.text_input(key="quick.epochs").value == "1"
     app = opened("launch", **address, **{"quick.max_steps": steps})
     assert f"{length} of " in text(app)
-    (field,) = [field for field in app.text_input if field.label == "Epochs"]
-    assert (field.value, field.placeholder, field.disabled) == ("", "from the steps", True)
-    assert "The number of steps in all decides" in field.help
-
-
-def test_epochs_that_were_typed_return_when_the_number_of_steps_is_removed(shared: DataDir):
-    app = opened("launch")
-    set_field(app, "training.epochs", 3)
-    app.run()
-    for steps in ("7", "8"):
-        app.text_input(key="quick.max_steps").set_value(steps).run()
     assert not [field for field in app.text_input if field.key == "quick.epochs"]
-    app.text_input(key="quick.max_steps").set_value("").run()
-    assert app.text_input(key="quick.epochs").value == "3"
-    app.run()
-    assert app.text_input(key="quick.epochs").value == "3"
-    training = launched(app, shared).training
-    assert (training.epochs, training.max_steps) == (3, None)
 
 
-def test_epochs_of_an_address_return_when_the_number_of_steps_is_removed(shared: DataDir):
-    app = opened("launch", **{"quick.epochs": "3", "quick.max_steps": "7"})
-    app.text_input(key="quick.max_steps").set_value("").run()
-    assert app.text_input(key="quick.epochs").value == "3"
+def test_the_steps_of_the_planned_training_come_first_and_say_how_long_is_measured(shared: DataDir):
+    """The training itself stays as short as the preset's: 120 steps."""
+    app = opened("launch")
+    assert app.text_input[0].key == "quick.plan_steps"
+    app.text_input(key="quick.plan_steps").set_value("20000").run()
+    said = "until it is decided what is best for 20,000 steps"
+    assert f"{said}**, at most 2 to 15 minutes of steps and compiling" in text(app)
+    spec = launched(app, shared)
+    assert (spec.plan.steps, spec.num_steps) == (20_000, 120)
+    app = opened("launch", **{"quick.scenario": "speed"})
+    assert "`speed` has no planned steps" in app.text_input(key="quick.plan_steps").help
 
 
 @pytest.mark.heavy
@@ -702,7 +699,7 @@ def test_a_file_shows_its_first_rows_and_offers_its_columns_and_as_many_samples_
     # A fifth of 50 for evaluation; four batches of 8 fit into the rest, four of 16 do not.
     assert (spec.data.num_train_samples, spec.data.num_eval_samples) == (40, 10)
     assert (spec.training.batch_size, spec.num_steps) == (8, 240)
-    assert spec.name == "bert-tiny on questions [1].csv, batch 8, aot_eager, inductor"
+    assert spec.name == "bert-tiny on questions [1].csv, batch 8, inductor"
 
 
 @pytest.mark.heavy

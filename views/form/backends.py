@@ -1,5 +1,7 @@
 """The fields of the form that choose the backends."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from breakeven.runner.machine.capabilities import Capabilities
@@ -19,47 +21,39 @@ SETTINGS_HELP = (
 )
 
 
+DEBUG_HELP = (
+    "torch marks these as debugging tools: `eager` captures the graph and runs it as it is, "
+    "`aot_eager` also traces the backward pass. They show which stage loses time or parity."
+)
+
+
 def ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:
-    usual, debug = st.columns(2)
+    """Asks for the backends; those for debugging, and one for each compiler stage, are folded away
+    until one is chosen."""
     given = {text: parse_backend(text) for text in start.backends}
-    chosen: list[str] = []
-    for column, label, name, known, help in (
-        (
-            usual,
-            "Backends",
-            "backends",
-            machine.backends,
-            f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}",
-        ),
-        (
-            debug,
-            "Backends for testing and debugging",
-            "debug_backends",
-            machine.debug_backends,
-            "torch marks these as debugging tools: `eager` captures the graph and runs it as it "
-            "is, "
-            "`aot_eager` also traces the backward pass. They show which stage loses time or "
-            "parity.",
-        ),
-    ):
-        value = [
-            text
-            for text, arm in given.items()
-            if arm.backend in known or (name == "backends" and arm.path_of_backend)
-        ]
-        with column:
-            chosen += fields.ask(
-                "backends",
-                help,
-                label=label,
-                value=value,
-                name=name,
-                # Names alone: Enter would take the first entry that begins as what was typed.
-                offer=Offer(list(known), typed=True),
-            )
-    _offer_ladder(fields, start, machine)
+    help = f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}"
+    first = [
+        text
+        for text, arm in given.items()
+        if arm.backend in machine.backends or arm.path_of_backend
+    ]
+    chosen = _ask(fields, "backends", "Backends", first, machine.backends, help)
+    first = [text for text, arm in given.items() if arm.backend in machine.debug_backends]
+    is_debugging = bool(first or fields.typed("debug_backends", ()))
+    with st.expander("Compiler debugging", icon=":material/bug_report:", expanded=is_debugging):
+        title = "Backends for testing and debugging"
+        chosen += _ask(fields, "debug_backends", title, first, machine.debug_backends, DEBUG_HELP)
+        _offer_ladder(fields, start, machine)
     order = [*start.backends, *chosen]
     fields.put("backends", tuple(sorted(chosen, key=order.index)), "Backends")
+
+
+def _ask(
+    fields: Fields, name: str, label: str, value: list[str], known: Sequence[str], help: str
+) -> list[str]:
+    # Names alone are offered: Enter would take the first entry that begins as what was typed.
+    offer = Offer(list(known), typed=True)
+    return list(fields.ask("backends", help, label=label, value=value, name=name, offer=offer))
 
 
 def _offer_ladder(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> None:

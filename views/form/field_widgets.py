@@ -15,6 +15,8 @@ from breakeven.runner.specs.workload import SCRIPT_PREFIX
 from breakeven.views.access.errors import error_words
 from breakeven.views.shared.inert import Markdown, inert
 
+STARTS = "values that fields started from"
+"""Key in the session state."""
 MARK: Markdown = ":red[:material/error: This value cannot run]"
 
 
@@ -115,15 +117,13 @@ class Fields:
         value: Any = None,
         name: str = "",
         unless: Markdown = "",
-        instead: str = "",
         derived: bool = False,
     ) -> Any:
         """Shows the widget of a field and returns its value.  `help` and `label` replace the
         field's own texts; `note` follows the help. `value` is the first value instead of the
         preset's. `name` is another name in the address. `unless` is the reason why the field cannot
-        change now; the field then has its default, and shows `instead` if given;
-        what was typed returns with the field. `derived`: `value` follows from other fields, and
-        does not count as a change.
+        change now; the field then has its default. `derived`: `value` follows from other fields,
+        and does not count as a change.
         """
         field = self._fields[path]
         start = field.value_in(self._start) if value is None else value
@@ -136,20 +136,6 @@ class Fields:
             "key": self._key(field, name),
             "bind": "query-params",
         }
-        kept = f"{shared['key']} kept"
-        if unless and instead:
-            # Another widget: the own one would keep its text, and the address its value.
-            if shared["key"] in st.session_state:
-                st.session_state[kept] = st.session_state[shared["key"]]
-            st.text_input(
-                **shared | {"key": f"{shared['key']} instead", "bind": None},
-                value="",
-                placeholder=instead,
-            )
-            self.put(path, field.default, label)
-            return field.default
-        if kept in st.session_state:
-            fill(shared["key"], st.session_state.pop(kept))
         was_filled = st.session_state.pop(f"{shared['key']} is filled", False)
         follows = self._follow(shared["key"], start) or was_filled
         given: Any
@@ -197,6 +183,18 @@ class Fields:
         )
         self.put(path, field.read(chosen or start), field.label)
 
+    def choose(self, name: str, label: str, options: Sequence[str], first: str) -> str:
+        """Shows a choice, known by its name in the address, that is only a part of a field."""
+        chosen = st.segmented_control(
+            inert(label),
+            options,
+            default=first,
+            required=True,
+            key=self.widget(name),
+            bind="query-params",
+        )
+        return chosen or first
+
     def text(self, name: str, label: str, start: str, empty: str) -> str:
         """Shows a text, known by its name in the address, that is only a part of a field."""
         text: str = st.text_input(
@@ -222,8 +220,10 @@ class Fields:
         return f"{self._preset}.{name}"
 
     def typed(self, name: str, otherwise: Any) -> Any:
-        """A widget's value when the page was last shown, or `otherwise` if it was not shown yet."""
-        return st.session_state.get(self.widget(name), otherwise)
+        """A widget's value when the page was last shown, or that of the address, else `otherwise`,
+        if it was not shown yet."""
+        key = self.widget(name)
+        return st.session_state.get(key, st.query_params.get(key, otherwise))
 
     def put(self, path: str, value: Any, label: str) -> None:
         """Stores the value of a field whose widgets are above; its errors appear below them."""
@@ -278,9 +278,10 @@ class Fields:
     def _follow(self, key: str, start: Any) -> bool:
         """Updates a widget that the user did not change when its start value changes, for example
         by a data file. Returns whether the widget now has that start value."""
-        kept = f"{key} started from"
-        before, now = st.session_state.get(kept), "" if start is None else str(start)
-        st.session_state[kept] = now
+        # One entry for all: Streamlit looks through all entries for each text field.
+        starts = st.session_state.setdefault(STARTS, {})
+        before, now = starts.get(key), "" if start is None else str(start)
+        starts[key] = now
         moved = before not in (None, now) and st.session_state.get(key) == before
         if moved:
             st.session_state[key] = now

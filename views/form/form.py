@@ -1,4 +1,4 @@
-"""The form of Launch: workload, backends and length; all other settings in one drawer.
+"""The form of Launch: planned length, workload and backends; all other settings in one drawer.
 
 `runner/specs/` declares labels, texts and ranges of the settings.
 """
@@ -6,9 +6,10 @@
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from breakeven.runner.checks.allowed_code import allowed_folders
 from breakeven.runner.errors import InvalidSpec
@@ -26,7 +27,8 @@ from breakeven.views.form.field_widgets import Fields, Offer
 from breakeven.views.shared.inert import Markdown, code
 from breakeven.views.shared.resources import data_dir
 
-PLACE = "Name, device and turns"
+PLACE = "Device and turns"
+EPOCHS, STEPS = "epochs", "steps"
 
 
 class OwnWorkload(NamedTuple):
@@ -41,16 +43,20 @@ def spec_form(
     start: ExperimentSpec,
     machine: Capabilities,
     check: Callable[[ExperimentSpec, Capabilities], None],
-    blamed: InvalidSpec | None = None,
+    blamed: InvalidSpec | None,
+    name_place: DeltaGenerator,
 ) -> ExperimentSpec | None:
-    """Shows the form, filled from `start`.  Returns the specification, or None if it cannot run
-    (yet); the form then shows why. `check` raises `InvalidSpec` for a setting that this machine
-    cannot run, and returns warnings. `blamed` is the field that made an earlier run with this start
-    fail. The form shows the error at the top and at the field while the field is unchanged.
+    """Shows the form, filled from `start`, and the field of the name in its own place.  Returns the
+    specification, or None if it cannot run (yet); the form then shows why. `check` raises
+    `InvalidSpec` for a setting that this machine cannot run, and returns warnings. `blamed` is the
+    field that made an earlier run with this start fail. The form shows the error at the top and at
+    the field while the field is unchanged.
     """
     fields = Fields(preset, start)
     above = st.container()
     own = None
+    st.markdown("##### How long do you mean to train?")
+    _ask_plan(fields, start)
     st.markdown("##### What")
     if start.workload.is_own_program:
         workload_form.ask_script(fields)
@@ -64,14 +70,11 @@ def spec_form(
     if own is None:
         script = str(fields.given("model.source")).removeprefix(SCRIPT_PREFIX)
         ask_arms(fields, Path(script) if script else None)
-    st.markdown("##### How long")
-    if own is None:
-        ask_columns(fields, workload_form.SCRIPT_LENGTH)
         _ask_rest_of_script(fields, machine)
     else:
-        batch_size = workload_form.fitting_batch(start, own.data.head)
-        ask_columns(fields, LENGTH, values={"training.batch_size": batch_size})
         _ask_rest(fields, start, machine, own)
+    with name_place:
+        ask_name(fields)
     if not fields.given(start.workload.source_field):
         return None
     try:
@@ -91,6 +94,27 @@ def spec_form(
     return spec
 
 
+def _ask_plan(fields: Fields, start: ExperimentSpec) -> None:
+    """Asks for the steps of the intended training, from which follows how much is measured."""
+    scenario = SCENARIOS.get(fields.typed("scenario", start.scenario), start.kind)
+    unless = "" if scenario.trains_fully else f"{code(scenario.name)} has no planned steps"
+    steps, _ = st.columns([1, 2])
+    with steps:
+        fields.ask("plan.steps", label="Steps of your training", unless=unless)
+
+
+def ask_measured_length(fields: Fields) -> None:
+    """Asks how long the runs train: in epochs or in steps."""
+    starts = fields.start_of("training.max_steps") or fields.typed("max_steps", "")
+    unit = fields.choose(
+        "measured", "Each run trains", [EPOCHS, STEPS], STEPS if starts else EPOCHS
+    )
+    path = "training.max_steps" if unit == STEPS else "training.epochs"
+    fields.ask(path)
+    if unit == EPOCHS:
+        fields.put("training.max_steps", None, "Steps in all")
+
+
 def _ask_rest(
     fields: Fields, start: ExperimentSpec, machine: Capabilities, own: OwnWorkload
 ) -> None:
@@ -108,6 +132,8 @@ def _ask_rest(
         offers = offers_for(machine, own.task.fits, num_test)
         for title, columns in PARTS.items():
             with fields.subject(title):
+                if title == LENGTH:
+                    ask_measured_length(fields)
                 ask_columns(fields, columns, offers, own.task.fits)
         with fields.subject("Other scenarios"):
             ask_scenario(fields)
@@ -129,22 +155,25 @@ def _ask_rest_of_script(fields: Fields, machine: Capabilities) -> None:
 
 
 def _ask_workload(fields: Fields, start: ExperimentSpec, machine: Capabilities) -> OwnWorkload:
-    left, middle, right = st.columns(3)
+    left, middle, right, last = st.columns([3, 3, 3, 1])
     with left:
         task = workload_form.ask_task(fields, start, machine)
     with middle:
         workload_form.ask_model(fields, task)
     with right:
         data = workload_form.ask_data(fields, task)
+    with last:
+        batch_size = workload_form.fitting_batch(start, data.head)
+        fields.ask("training.batch_size", value=batch_size)
     return OwnWorkload(task, data)
 
 
 Columns = tuple[tuple[str, ...], ...]
 """Paths of fields, column by column."""
 
-LENGTH: Columns = (("training.batch_size",), ("training.max_steps",), ("training.epochs",))
+LENGTH = "Length and precision"
 PARTS: dict[Markdown, Columns] = {
-    "Steps and precision": (
+    LENGTH: (
         ("training.gradient_accumulation", "training.last_batch", "training.seed"),
         ("training.precision", "training.scaler_options"),
     ),
@@ -182,8 +211,6 @@ COSTS: dict[str, Markdown] = {
     "loss, which slows down short steps on a GPU.",
 }
 """The time that a field costs if it is set."""
-INSTEAD = {"training.epochs": "from the steps"}
-"""What fields show instead of their values while other fields decide."""
 WITHOUT_TEST: tuple[SplitName, ...] = ("train", "validation")
 NO_TEST = " `test` is offered once there are test samples."
 OFFERS = {
@@ -216,10 +243,8 @@ def ask_columns(
     columns: Columns,
     offers: Mapping[str, Offer] = OFFERS,
     task: Task | None = None,
-    values: Mapping[str, Any] = {},
 ) -> None:
-    """Shows fields in columns, each with the reason why it cannot change now, if there is one;
-    `values`: first values by path, instead of the preset's."""
+    """Shows fields in columns, each with the reason why it cannot change now, if there is one."""
     for column, paths in zip(st.columns(len(columns)), columns, strict=True):
         with column:
             for path in paths:
@@ -229,9 +254,7 @@ def ask_columns(
                     path,
                     note=note,
                     offer=offer,
-                    value=values.get(path),
                     unless=unless,
-                    instead=INSTEAD.get(path, ""),
                 )
                 if path in COSTS and given and not unless:
                     st.caption(f":material/hourglass_top: {COSTS[path]}")
@@ -241,8 +264,6 @@ def why_without_effect(path: str, fields: Fields, task: Task | None) -> Markdown
     """Why a field would have no effect, given the fields before it; empty if it has one."""
     given = fields.given
     match path:
-        case "training.epochs" if given("training.max_steps"):
-            return "The number of steps in all decides"
         case "training.scaler_options" if given("training.precision") != "fp16":
             return "Only `fp16` needs a loss scaler"
         case "training.warmup_steps" if given("training.scheduler") in WITHOUT_WARM_UP:
@@ -289,11 +310,10 @@ def ask_scenario(fields: Fields) -> None:
 
 
 def ask_experiment(fields: Fields, machine: Capabilities) -> None:
-    """Asks for the environments, the experiment's name, its devices, and how its runs take
-    turns."""
+    """Asks for the environments, the devices, controls and limits, and how runs take turns."""
     fields.ask("environments", offer=Offer(choices=_environments(), typed=True))
     what, where, turns = st.columns(3)
-    with where:  # first, because the name contains the device
+    with where:
         fields.ask_listed("devices", _offered(machine))
         fields.ask_all(
             "parallel",
@@ -305,34 +325,38 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
             "time_limit_seconds",
         )
     with what:
-        model, data, precision, batch_size, backends, named_arms, devices = (
-            fields.given(path)
-            for path in (
-                "model.source",
-                "data.source",
-                "training.precision",
-                "training.batch_size",
-                "backends",
-                "named_arms",
-                "devices",
-            )
-        )
-        named = usual_name(
-            model,
-            data,
-            precision=precision,
-            batch_size=batch_size,
-            backends=(*backends, *(text.partition("=")[0] for text in named_arms)),
-            device=", ".join(devices),
-        )
-        is_own = bool(model and fields.start_of("name") in UNNAMED)
-        fields.ask("name", value=named if is_own else None, derived=is_own)
         fields.ask_all("controls", "more_controls", "same", "margin", "settings", "family")
-        fields.ask_all("plan.steps", "plan.max_seconds", "plan.target_width", "plan.parity")
+        fields.ask_all("plan.max_seconds", "plan.target_width", "plan.parity")
     with turns:
         fields.ask_all(
             "schedule", "compile", "keep_code", "keep_trace", "block_steps", "profile_steps"
         )
+
+
+def ask_name(fields: Fields) -> None:
+    """Asks for the name, which follows from the other fields until it is typed."""
+    model, data, precision, batch_size, backends, named_arms, devices = (
+        fields.given(path)
+        for path in (
+            "model.source",
+            "data.source",
+            "training.precision",
+            "training.batch_size",
+            "backends",
+            "named_arms",
+            "devices",
+        )
+    )
+    named = usual_name(
+        model,
+        data,
+        precision=precision,
+        batch_size=batch_size,
+        backends=(*backends, *(text.partition("=")[0] for text in named_arms)),
+        device=", ".join(devices),
+    )
+    is_own = bool(model and fields.start_of("name") in UNNAMED)
+    fields.ask("name", value=named if is_own else None, derived=is_own)
 
 
 def _environments() -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def _preset(
     title: str, text: str, model: str, data: DataSpec, training: TrainingSpec, **others: Any
 ) -> Preset:
     """A preset whose experiment has its title as name, unless `others` names it."""
-    given = {"name": title, "backends": ("aot_eager", "inductor"), **others}
+    given = {"name": title, "backends": ("inductor",), **others}
     spec = ExperimentSpec(model=ModelSpec(source=model), data=data, training=training, **given)
     return Preset(title=title, text=text, spec=spec)
 
@@ -87,7 +87,7 @@ PRESETS = {
         "builtin:bert-base",
         DataSpec(source="builtin:reviews", num_train_samples=3200, num_eval_samples=500),
         TrainingSpec(learning_rate=5e-5, batch_size=16),
-        backends=("eager", "aot_eager", "inductor", "cudagraphs"),
+        backends=("inductor", "cudagraphs"),
     ),
     "own": _preset(
         "Your own data",

@@ -249,13 +249,12 @@ MAX_DEPTH, MAX_OFFERED, MAX_LOOKED_AT = 3, 200, 5_000
 depth."""
 
 
-SCRIPT_LENGTH = (("script.steps",), ())
 SCRIPT_HOW = (
-    ("training.seed", "script.module"),
+    ("script.steps", "training.seed", "script.module"),
     ("script.folder", "script.variables"),
     ("script.patience_seconds", "script.ranks"),
 )
-"""Its seed, how and where it starts, and how long Breakeven waits for it."""
+"""Its steps and seed, how and where it starts, and how long Breakeven waits for it."""
 
 
 def ask_script(fields: Fields) -> None:
@@ -282,7 +281,9 @@ def ask_script(fields: Fields) -> None:
     uploads.ask_script_upload(fields.widget("script"))
     if is_allowed and not typed:
         st.info(
-            "**Choose your script** above, type its path, or upload it.", icon=":material/code:"
+            "**Choose your script** above, type its path, or upload it. Or in a terminal, before "
+            "the command of your training: `breakeven run -- python train.py`",
+            icon=":material/code:",
         )
 
 
