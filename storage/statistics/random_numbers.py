@@ -14,13 +14,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from breakeven.runner.specs.training import Precision
+
+DEVICE_GENERATORS = ("cuda", "mps")
+"""Generators from which compiled code may draw in its own way without being wrong."""
 
 Floats = NDArray[np.float64]
 What = Literal["direction", "size"]
@@ -257,3 +261,40 @@ def _error(what: Wrong, *rows: Mapping[str, Any]) -> float:
         alike = ALIKE.get(row["operation"], 1)
         variance += (share * (1 - share) if what == "share" else spread) * alike / row["tried"]
     return math.sqrt(variance)
+
+
+def draws_numbers(inputs: pd.DataFrame) -> bool:
+    """Whether a script's steps draw random numbers on its device, as dropout does.
+
+    This is so if most steps change the state of the generator; an order of samples is only drawn
+    once per epoch. False if no two consecutive steps were examined.
+    """
+    known = inputs.sort_values("step")
+    states = [(int(row.step), _where_computed(row.random)) for row in known.itertuples()]
+    moves = [
+        state != before
+        for (step, before), (after, state) in pairwise(states)
+        if after == step + 1 and before is not None
+    ]
+    return sum(moves) > len(moves) / 2
+
+
+def draws_alike(inputs: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Whether two runs drew the same random numbers: their generators have equal states at all
+    steps that both recorded.
+
+    Only the CPU's generator shows this, because it draws in sequence. A device's generator counts
+    draws; on an H100, Inductor drew other numbers with equal counts (docs/own-training.md).
+    """
+    both = inputs.merge(other, on="step", suffixes=("_one", "_other"))
+    states = [[row.random_one, row.random_other] for row in both.itertuples() if row.step > 0]
+    if any(set(DEVICE_GENERATORS) & {*(state or ())} for pair in states for state in pair):
+        return False
+    return bool(states) and all(_where_computed(a) == _where_computed(b) for a, b in states)
+
+
+def _where_computed(random: Any) -> str | None:
+    """The state of the device's generator."""
+    if not isinstance(random, dict):
+        return None
+    return next((random[name] for name in (*DEVICE_GENERATORS, "torch") if name in random), None)

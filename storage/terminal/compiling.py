@@ -10,9 +10,7 @@ from breakeven.storage.compiling.two_runs import CompiledRun, compile_difference
 from breakeven.storage.numbers.formats import format_seconds
 from breakeven.storage.numbers.metrics import METRICS
 from breakeven.storage.terminal.layout import aligned_table
-from breakeven.storage.words.answer_sentence import (
-    break_even_in_full,
-)
+from breakeven.storage.words.answer_sentence import break_even_in_full
 from breakeven.storage.words.cold_and_warm import starts_words
 from breakeven.storage.words.compiling import findings, ladder_rows, same_text
 

@@ -14,13 +14,7 @@ from breakeven.storage.side_by_side.ratios import (
     alone_and_together,
     devices_of,
 )
-from breakeven.storage.side_by_side.sides import (
-    Comparable,
-    Obstacle,
-    Side,
-    comparable,
-    labels,
-)
+from breakeven.storage.side_by_side.sides import Comparable, Obstacle, Side, comparable, labels
 from breakeven.storage.statistics.speedups import ratio_text
 from breakeven.storage.words.parity import wrong_words
 

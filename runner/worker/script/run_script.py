@@ -44,11 +44,7 @@ from breakeven.runner.worker.ranks.exchange import CONSEQUENCE
 from breakeven.runner.worker.script.loaders import forced_loader_workers, paused_processes
 from breakeven.runner.worker.script.script_checkpoints import ScriptCheckpoints, read_earlier
 from breakeven.runner.worker.script.script_optimizers import forced_optimizer_form
-from breakeven.runner.worker.script.script_session import (
-    EndOfScript,
-    ScriptSession,
-    record_ending,
-)
+from breakeven.runner.worker.script.script_session import EndOfScript, ScriptSession, record_ending
 from breakeven.runner.worker.script.spawned import started_ranks
 from breakeven.runner.worker.script.starting_again import BeforeScript, meeting_anew
 from breakeven.runner.worker.script.trainers import TRAINERS

@@ -8,14 +8,10 @@ from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.worker.compiler.compile_with_backend import compile_blocks
 from breakeven.runner.worker.compiler.observer import CompileObserver
 from breakeven.runner.worker.context import RunContext
-from breakeven.runner.worker.data.splits import (
-    FixedBatches,
-)
+from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.loaded_workload import Workload
 from breakeven.runner.worker.step.inference import Inference
-from breakeven.runner.worker.step.stepping import (
-    MixedPrecision,
-)
+from breakeven.runner.worker.step.stepping import MixedPrecision
 from breakeven.runner.worker.training.block_timer import BlockTimer
 from breakeven.runner.worker.training.blocks import Block, plan_blocks
 from breakeven.runner.worker.training.profiler import StepProfiler

@@ -5,12 +5,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from breakeven.storage.comparison.run_parity import (
-    draws_alike,
-    draws_numbers,
-    first_difference,
-    first_other_settings,
-)
+from breakeven.storage.statistics.inputs import first_difference, first_other_settings
+from breakeven.storage.statistics.random_numbers import draws_alike, draws_numbers
 
 STOOD = {"python": "a", "torch": "b"}
 
