@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 
 from breakeven.runner.arguments.conditions import Condition, check_gate
 from breakeven.runner.arguments.filters import read_filter
-from breakeven.runner.arguments.lengths import Length
+from breakeven.runner.arguments.lengths import Length, write_length
 from breakeven.runner.disk_space import lacks_room
 from breakeven.runner.experiments.continuing import instead_of_continuing, why_not_continued
 from breakeven.runner.experiments.families import accept
@@ -23,7 +23,7 @@ from breakeven.storage import queries, team
 from breakeven.storage.comparison.cold_and_warm import cold_and_warm, without_latency
 from breakeven.storage.comparison.comparison import compare
 from breakeven.storage.comparison.correctness import checks
-from breakeven.storage.comparison.plan import Plan, own_steps, plan, steps_of
+from breakeven.storage.comparison.plan import Plan, own_plan, plan, steps_of
 from breakeven.storage.comparison.results import Comparison, standings
 from breakeven.storage.comparison.run_warnings import MissingRuns
 from breakeven.storage.compiling.ladder import find_ladder
@@ -230,7 +230,9 @@ def plan_investigation(data_dir: DataDir, options: argparse.Namespace) -> int:
 
 def _planned(comparison: Comparison, length: Length | None) -> Plan:
     """The plan for a length, or else for a training's or search's own steps, or for any length."""
-    return plan(comparison, steps_of(length, comparison) if length else own_steps(comparison))
+    if length is None:
+        return own_plan(comparison)
+    return plan(comparison, steps_of(length, comparison), length.starts)
 
 
 def _emphasised(text: str, planned: Plan, answer: str) -> str:
@@ -279,7 +281,8 @@ def _continue_line(comparison: Comparison, planned: Plan, data_dir: DataDir) -> 
     if why := why_not_continued(comparison.spec):
         instead = instead_of_continuing(comparison.spec, run)
         return wrapped(f"it cannot be continued: {why}. {instead}.")
-    length = f" --plan '{planned.num_steps} steps'" if planned.num_steps else ""
+    steps, starts = planned.num_steps, planned.starts
+    length = f" --plan '{write_length(steps, starts)}'" if steps else ""
     more = f"{comparison.experiment_id} --budget 10m{length}{data_dir.option}"
     return f"to time it further: breakeven resume {more}"
 

@@ -1,4 +1,5 @@
-"""The planned length of a training: in steps, epochs, samples, tokens or hours."""
+"""The planned length of a training: in steps, epochs, samples, tokens or hours, and in how many
+starts."""
 
 import argparse
 import re
@@ -6,28 +7,40 @@ from math import ceil
 from typing import Literal, NamedTuple, get_args
 
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenario_fields import MAX_STARTS
 
 Unit = Literal["steps", "epochs", "samples", "tokens", "hours"]
-LENGTHS = "20000 steps, 10 epochs, 5000000 samples, 1e9 tokens, or 8 hours without a compiler"
+LENGTHS = (
+    "20000 steps, 10 epochs, 5000000 samples, 1e9 tokens, or 8 hours without a compiler; with "
+    "interruptions 20000 steps in 10 starts"
+)
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 SECONDS = {"s": 1, "m": 60, "h": 3600}
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([a-z]*)")
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([a-z]*?)(?:\s*\bin\s+(\d+)\s+starts?)?")
 
 
 class Length(NamedTuple):
     amount: float
     unit: Unit
+    starts: int = 1
+    """Processes in which it is made, one after another."""
 
 
 def read_length(text: str) -> Length:
-    """Reads `20,000`, `10 epochs` or `8h`: a unit may be abbreviated, and steps need no unit.
-    Raises `ArgumentTypeError`."""
+    """Reads `20,000`, `10 epochs`, `8h` or `20000 steps in 10 starts`: a unit may be abbreviated,
+    and steps need no unit. Raises `ArgumentTypeError`."""
     match = _LENGTH.fullmatch(text.replace(",", "").strip().lower())
     units: tuple[Unit, ...] = get_args(Unit)
     unit = match and next((known for known in units if known.startswith(match[2] or "steps")), None)
-    if not match or not unit or not float(match[1]):
+    starts = int(match[3] or 1) if match else 0
+    if not match or not unit or not float(match[1]) or not 0 < starts <= MAX_STARTS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a length of a training: write {LENGTHS}")
-    return Length(float(match[1]), unit)
+    return Length(float(match[1]), unit, starts)
+
+
+def write_length(amount: float, starts: int, unit: Unit = "steps") -> str:
+    """`20000 steps in 10 starts`, which `read_length` reads."""
+    return f"{amount} {unit}" + (f" in {starts} starts" if starts > 1 else "")
 
 
 def read_budget(text: str) -> float:

@@ -55,6 +55,7 @@ SCRIPT_FIELDS = (
     "family",
     "training.seed",
     "plan.steps",
+    "plan.starts",
     "plan.max_seconds",
     "plan.target_width",
     "plan.parity",

@@ -57,6 +57,9 @@ def _refuse_arm(_: str) -> str:
 
 def _tune(data_dir: DataDir, options: argparse.Namespace) -> int:
     work = read_work(data_dir, options)
+    if options.plan is not None and options.plan.starts > 1:
+        rule = "plans several starts, but a search times one; use `breakeven run` or `compare`"
+        raise InvalidSpec("--plan", f"{options.plan.starts} starts", rule)
     spec = search_spec(
         work,
         steps=steps_of(work, options.plan),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from breakeven.runner.arguments.conditions import add_fail_if, check_gate
-from breakeven.runner.arguments.lengths import Length, add_plan, read_budget, steps_in
+from breakeven.runner.arguments.lengths import Length, add_plan, read_budget, steps_in, write_length
 from breakeven.runner.arguments.options import (
     add_script_options,
     add_spec_options,
@@ -52,6 +52,9 @@ from breakeven.runner.texts import duration
 
 DESCRIPTION = f"""{TEXTS["compare"]}. Without a model, data, a task or a file of options it is the
 quick race of the page: a tiny BERT on generated reviews, a minute or two on a CPU"""
+
+
+LATER_STARTS = "; then what compiles starts once more, to time that with its caches"
 
 
 def add_start_commands(add: Add) -> None:
@@ -118,7 +121,8 @@ def with_plan(
     if max_seconds is not None and steps is None:
         raise InvalidSpec("--budget", max_seconds, "needs --plan, in steps: '20000 steps'")
     seconds = spec.plan.max_seconds if max_seconds is None else max_seconds
-    return replace(spec, plan=replace(spec.plan, steps=steps, max_seconds=seconds))
+    starts = spec.plan.starts if length is None else length.starts
+    return replace(spec, plan=replace(spec.plan, steps=steps, starts=starts, max_seconds=seconds))
 
 
 def planned_words(plan: PlanSpec) -> str:
@@ -128,7 +132,7 @@ def planned_words(plan: PlanSpec) -> str:
         most = duration(plan.max_seconds)
     return (
         f"Measures until it is decided what takes the least time for {plan.steps:,} steps, at most "
-        f"{most}."
+        f"{most}{LATER_STARTS if plan.starts > 1 else ''}."
     )
 
 
@@ -142,7 +146,8 @@ def judge(storage: Storage, experiment_id: str, options: argparse.Namespace) -> 
     """Prints the comparison of an experiment's runs; returns the exit status."""
     more = [f"--fail-if={condition}" for condition in options.fail_if]
     if options.plan:
-        more.append(f"--plan={options.plan.amount} {options.plan.unit}")
+        length: Length = options.plan
+        more.append(f"--plan={write_length(length.amount, length.starts, length.unit)}")
     if options.markdown:
         more.append(f"--markdown={options.markdown.absolute()}")
     return storage.run("show", [JUDGED, experiment_id, *more, *["--json"] * options.json])
@@ -180,15 +185,17 @@ def _resume(data_dir: DataDir, options: argparse.Namespace) -> int:
 def _continue(data_dir: DataDir, experiment: Experiment, options: argparse.Namespace) -> int:
     length: Length | None = options.plan
     steps = None if length is None else steps_in(experiment.spec, length)
+    starts = experiment.spec.plan.starts if length is None else length.starts
     if length is not None and steps is None:
         why = "is not known in steps here: write '20000 steps'"
         raise InvalidSpec("--plan", f"{length.amount:g} {length.unit}", why)
-    plan = plan_of(experiment, options.budget, steps)
+    plan = replace(plan_of(experiment, options.budget, steps), starts=starts)
     continue_experiment(experiment, plan)
     tell(planned_words(plan))
     storage = Storage(data_dir)
     follow(data_dir, experiment, storage)
-    return storage.run("show", [JUDGED, experiment.experiment_id, f"--plan={plan.steps} steps"])
+    planned = f"--plan={write_length(plan.steps or 0, plan.starts)}"
+    return storage.run("show", [JUDGED, experiment.experiment_id, planned])
 
 
 def read_work(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:

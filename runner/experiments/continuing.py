@@ -9,6 +9,7 @@ of the finished training. However the process ends, the run remains finished. Th
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from breakeven.runner.errors import RunnerError, WorkloadError
@@ -51,7 +52,7 @@ def plan_of(experiment: Experiment, max_seconds: float, steps: int | None = None
     training."""
     spec = experiment.spec
     steps = steps or spec.plan.steps or spec.num_steps or _steps_of_script(experiment.runs[0])
-    return PlanSpec(steps=steps, max_seconds=max_seconds, target_width=spec.plan.target_width)
+    return replace(spec.plan, steps=steps, max_seconds=max_seconds, parity="auto")
 
 
 def _steps_of_script(baseline: RunDir) -> int:

@@ -16,6 +16,7 @@ Cause = Literal[
     "searched",
     "decided",
     "alike",
+    "compiled",
 ]
 CAUSES: dict[Cause, str] = {
     "exact": "every interval is narrower than {target}",
@@ -28,6 +29,7 @@ CAUSES: dict[Cause, str] = {
     "searched": "no candidate is left that differs from the best in one setting",
     "decided": "for {budget:,.0f} steps {to} surely takes the least time",
     "alike": "for {budget:,.0f} steps what is left takes equally long, within {target}",
+    "compiled": "it is known how long a later start compiles",
 }
 
 

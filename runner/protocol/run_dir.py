@@ -10,6 +10,8 @@
                    resumes on others
     plan.json      request to time it        the process that continues a
                    further                   finished run
+    later-start    marker: start once more   the supervisor, after its training
+                   with its compile cache
     unchecked      marker: check this with   the submitter, in the folder of the
                    torch first               baseline
     unconfirmed    marker: the training      the supervisor, in the folder of the
@@ -89,6 +91,7 @@ class RunDir:
     cancel_file = _inside("cancel")
     devices_file = _inside("devices.json")
     plan_file = _inside("plan.json")
+    later_start_file = _inside("later-start")
     unchecked_file = _inside("unchecked")
     unconfirmed_file = _inside("unconfirmed")
     exit_file = _inside("exit.json")
@@ -276,7 +279,7 @@ class RunDir:
             starts = (event for event in each_event(self.events_file) if event["kind"] == "resumed")
             if any(event.get("file") is None and event.get("step") for event in starts):
                 return True
-        if not os.path.lexists(self.plan_file):
+        if not (os.path.lexists(self.plan_file) or self.is_later_start):
             return False
         for aside in self.attempts.glob("*"):
             with suppress(InvalidRunFolder):
@@ -284,6 +287,18 @@ class RunDir:
                 if ended is not None and ended.state is RunState.FINISHED:
                     return True
         return False
+
+    @property
+    def is_later_start(self) -> bool:
+        """Whether the run, whose training is over, starts once more with the compile caches that it
+        left, to time that."""
+        return os.path.lexists(self.later_start_file)
+
+    @property
+    def caches(self) -> str | None:
+        """The compile caches with which its process begins: those that its first process left
+        (`kept`); None for empty ones."""
+        return "kept" if self.is_later_start else None
 
     @property
     def has_checkpoint(self) -> bool:
@@ -301,7 +316,7 @@ class RunDir:
 
         All its data stays; it will resume from its latest checkpoint.
         """
-        self._put_aside(self.cancel_file, self.exit_file)
+        self._put_aside(self.cancel_file, self.exit_file, self.later_start_file)
 
     def begin_anew(self) -> None:
         """Moves all files of an attempt to `attempts/`, so that the run is queued as if it had
@@ -314,7 +329,20 @@ class RunDir:
             self.events_file,
             self.devices_file,
             self.plan_file,
+            self.later_start_file,
         )
+
+    def start_later(self, ended: Exit) -> None:
+        """Queues the run, which has just finished, to start once more with its compile caches. Its
+        exit record goes to `attempts/` at once, so that the experiment does not look finished."""
+        self.check_plain()
+        self.compile_cache.mkdir(exist_ok=True)  # A backend may leave none.
+        self.later_start_file.touch()
+        aside = self.attempts / str(self.attempt)
+        aside.mkdir(parents=True)
+        write_atomically(aside / self.exit_file.name, ended.to_json())
+        os.replace(self.claim_file, aside / self.claim_file.name)
+        self._tell_watchers()
 
     def _put_aside(self, *files: Path) -> None:
         self.check_plain()

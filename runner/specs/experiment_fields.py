@@ -573,6 +573,13 @@ class ExperimentFields(PlaceSpec):
         return self.kind.trains_fully and is_one_race and self.plan.steps is not None
 
     @property
+    def times_later_starts(self) -> bool:
+        """Whether compiled runs start once more with their compile caches, because the planned
+        training has several starts. Only in one process: ranks would compile and load in turns."""
+        is_single = len(self.devices) == self.nodes == self.num_ranks == 1
+        return self.kind.trains_fully and is_single and self.plan.starts > 1
+
+    @property
     def is_of_search(self) -> bool:
         """Whether it is a search, or the training that confirms the best candidates of one."""
         return self.kind.has_candidates or self.confirms is not None

@@ -190,6 +190,7 @@ class SpeedSpec(Spec, path="speed."):
 
 
 MAX_PLANNED_STEPS = 1_000_000_000
+MAX_STARTS = 100_000
 Whole = Literal["auto", "full"]
 
 
@@ -209,6 +210,18 @@ class PlanSpec(Spec, path="plan."):
             "it may end before its last step, or start again. `--plan` takes other units, too.",
         ),
     ] = None
+    starts: Annotated[
+        int,
+        Bounds(1, MAX_STARTS, "no training is interrupted so often"),
+        Prompt(
+            "Starts",
+            rare=True,
+            help="Processes in which these steps are made, because trainings are interrupted and "
+            "resumed. Each compiles: the first one without compile caches, later ones with those "
+            "that it left. With more than one start each compiled run starts once more at the end, "
+            "to time that.",
+        ),
+    ] = 1
     max_seconds: Annotated[
         float | None,
         WEEK,

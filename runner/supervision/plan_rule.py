@@ -3,7 +3,9 @@
 A run ends as soon as it surely takes longer than the best one for the planned steps, compiling
 included, as in a search. All end once each of the others surely takes longer or is practically
 equal, or the budget is spent. What counts as faster or equal is what the comparison later counts:
-beyond, or within, the noise floor that the controls show.
+beyond, or within, the noise floor that the controls show. Where the planned training has several
+starts, it is decided for both extremes: later ones that compile nothing, and those that compile for
+as long as the first one. What they take is timed afterwards.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -78,6 +80,8 @@ class PlanRule:
         # An arm that may compute something else is judged by its outcome, not step by step.
         self._by_outcome = set(spec.changed_labels) if spec.same != "steps" else set()
         self._may_repeat = why_no_rounds(spec) is None
+        self._extremes = sorted({1, spec.plan.starts})
+        """How often the planned training compiles anew, at least and at most."""
         self._warm: set[str] = set()
         """Labels of the runs that have completed a block since they started."""
         self._dropped: dict[str, Ending] = {}
@@ -105,12 +109,10 @@ class PlanRule:
         left = [racer for racer in self._judged if racer.label in living]
         # Before its end it is not known how good another training is: it does not lose by its
         # speed, and none loses to it.
-        sure = self._best(left, but=self._broken | self._by_outcome)
-        for racer in left:
-            if self._may_lose(racer) and self._has_lost(racer, sure):
-                self._dropped[racer.label] = self._ending("loses", sure)
+        lost = [self._losers(left, compilings) for compilings in self._extremes]
+        self._dropped |= {label: lost[0][label] for label in lost[0] if label in lost[-1]}
         left = [racer for racer in left if racer.label not in self._dropped]
-        self._over = self._over or self._why_over(left, self._best(left, but=self._broken))
+        self._over = self._over or self._why_over(left)
         return Decision(
             dropped=dict(self._dropped),
             over=self._over,
@@ -147,6 +149,16 @@ class PlanRule:
         first = min(timed, key=lambda label: timed[label], default="baseline")
         return self._ranking.racers[first]
 
+    def _losers(self, left: Sequence[Racer], compilings: int) -> dict[str, Ending]:
+        """Those that have lost if the training compiles so often, by label."""
+        self._ranking.compilings = compilings
+        sure = self._best(left, but=self._broken | self._by_outcome)
+        return {
+            racer.label: self._ending("loses", sure)
+            for racer in left
+            if self._may_lose(racer) and self._has_lost(racer, sure)
+        }
+
     def _may_lose(self, racer: Racer) -> bool:
         return racer.arm.role == "backend" and racer.label not in self._by_outcome
 
@@ -154,17 +166,25 @@ class PlanRule:
         has_interval = len(step_ratios(racer, self._ranking.baseline)) >= MIN_ROUNDS
         return has_interval and self._ranking.loses(racer, best, MIN_GAIN)
 
-    def _why_over(self, left: Sequence[Racer], best: Racer) -> Ending | None:
+    def _why_over(self, left: Sequence[Racer]) -> Ending | None:
         if self._ranking.baseline not in left or (len(left) == 1 and not self._dropped):
             return self._ending("nothing_left")
         if self._trains_on(left):
             return None
-        floor = self._noise_floor
+        decided = [self._decided(left, compilings) for compilings in self._extremes]
+        if all(decided):
+            return decided[0]
+        if self._ranking.seconds - (self._seconds_before or 0.0) >= self.budget:
+            return self._ending("seconds")
+        return None
+
+    def _decided(self, left: Sequence[Racer], compilings: int) -> Ending | None:
+        """Why it is decided what is best if the training compiles so often; None if it is not."""
+        self._ranking.compilings = compilings
+        best, floor = self._best(left, but=self._broken), self._noise_floor
         settled = [self._how_settled(best, rival, floor) for rival in left if rival is not best]
         if all(settled):
             return self._ending("alike" if "alike" in settled else "decided", best)
-        if self._ranking.seconds - (self._seconds_before or 0.0) >= self.budget:
-            return self._ending("seconds")
         return None
 
     def _how_settled(self, best: Racer, rival: Racer, floor: float) -> Cause | None:

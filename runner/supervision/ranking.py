@@ -72,6 +72,8 @@ class Ranking:
         """Candidates whose losses leave the band of equal trainings."""
         self._precision = spec.training.precision
         self._steps = steps
+        self.compilings = 1
+        """How often the planned training compiles for as long as in the first process."""
         self._spreads: dict[int, tuple[float, int]] = {}
         """By the last round that counts; known until the next round."""
         self._required_stake = max(2, num_tests) / ERROR_RATE
@@ -104,7 +106,7 @@ class Ranking:
         ratios, step = step_ratios(racer, self.baseline), self.baseline.step_seconds
         if not ratios or step is None:
             return None
-        return racer.compile_seconds + self._steps * step * median(ratios)
+        return self.compilings * racer.compile_seconds + self._steps * step * median(ratios)
 
     def beats(
         self,
@@ -189,7 +191,8 @@ class Ranking:
         steps = self._steps * (other.step_seconds or 0.0)
         if not steps:
             return 0.0
-        return 1 - gain + (other.compile_seconds - racer.compile_seconds) / steps
+        saved = self.compilings * (other.compile_seconds - racer.compile_seconds)
+        return 1 - gain + saved / steps
 
     def _leads(self, racer: Racer, other: Racer, lead: Lead, gain: float = MIN_GAIN) -> bool:
         """Whether `racer` is so far ahead of `other` at the planned length. The standard deviation

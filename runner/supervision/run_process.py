@@ -29,7 +29,7 @@ from breakeven.runner.processes import (
 from breakeven.runner.project import linked_code
 from breakeven.runner.protocol.events import each_event
 from breakeven.runner.protocol.exit_status import WorkerExit, explain
-from breakeven.runner.protocol.records import Claim
+from breakeven.runner.protocol.records import Claim, Exit
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.protocol.turns import TURN_PIPES_VARIABLE, Turn, TurnPost
@@ -196,9 +196,12 @@ class RunProcess:
         self.post.close()
         return returncode
 
-    def record_exit(self, exits: ExitRecords, warm_run: RunDir | None) -> tuple[RunState, str]:
+    def record_exit(
+        self, exits: ExitRecords, warm_run: RunDir | None, starts_later: bool = False
+    ) -> tuple[RunState, str]:
         """Kills the remaining processes and records how the run ended, and why. Its compile caches
-        go to `warm_run`, which begins with them, or else are removed."""
+        go to `warm_run`, which begins with them, or else are removed; with `starts_later` they stay
+        for the run itself, which is queued again if it has finished."""
         returncode = self.discard()
         if warm_run is not None:
             with suppress(OSError):  # The warm run reports a missing cache.
@@ -216,6 +219,10 @@ class RunProcess:
         if state is RunState.FAILED:
             reason = "; ".join(filter(None, [reason, self._missing_variable_hint()]))
         mask_output(self.run.output_file)
+        if starts_later and state is RunState.FINISHED:
+            with suppress(RunnerError, OSError):  # Then this start was the last one.
+                self.run.start_later(Exit.now(state, reason, returncode))
+                return state, reason
         exits.write(self.run, state, reason, returncode)
         return state, reason
 

@@ -7,7 +7,8 @@ start while others still load, and runs that are to compile together hold a turn
 that dies, exceeds its time limit or is cancelled returns its turn, and the others continue. The
 experiment ends if the baseline fails before its first step, since nothing could be compared, or if
 a run cannot load the model or the data and no other run has, since the others would fail, too. With
-`schedule="sequential"` one process runs at a time. Repeats run one after another.
+`schedule="sequential"` one process runs at a time. Repeats run one after another. If the planned
+training has several starts, compiled runs start once more after all others, with their caches.
 """
 
 import random
@@ -44,6 +45,7 @@ from breakeven.runner.supervision.exit_records import (
     say,
 )
 from breakeven.runner.supervision.fork_server import ForkServer
+from breakeven.runner.supervision.later_starts import LaterStartWatch
 from breakeven.runner.supervision.plan_rule import PlanWatch
 from breakeven.runner.supervision.run_process import RunProcess
 from breakeven.runner.supervision.search import Search
@@ -115,6 +117,10 @@ class Scheduler:
         self._fallback = Fallback()
         self._search = search
         self._takes_controls = takes_controls
+        self._later_starts: list[RunDir] = []
+        """Runs whose training is over, and which start once more with their compile caches."""
+        self._lost: set[str] = set()
+        """Labels of runs that ended early because they surely lose."""
         self._why_hopeless: str | None = None
         """Why the baseline, or the model or data of all runs, is unusable; None if not known."""
         self._arms = dict(zip(experiment.runs, experiment.arms, strict=True))
@@ -138,6 +144,7 @@ class Scheduler:
                 else:
                     for run in runs:
                         self._exits.write(run, RunState.CANCELLED, self._why_over, None)
+            self._time_later_starts()
         except Exception as error:
             # An error of this experiment must not stop the others in the queue.
             self.give_up(f"the supervisor met {type(error).__name__}: {printable(error)}")
@@ -168,6 +175,13 @@ class Scheduler:
                 variables = spec.script.variables_by_name
                 self._forks = ForkServer(left[0], self._command, self._place, variables)
 
+    def _time_later_starts(self) -> None:
+        """Starts compiled runs once more: they load together, and then compile one at a time."""
+        runs = self._later_starts
+        for group in [runs] if self._experiment.spec.takes_turns else [[run] for run in runs]:
+            if group and self._why_over is None:
+                self._run_group(group)
+
     def give_up(self, reason: str) -> None:
         """Ends all processes, and records all runs that have not ended as failed."""
         for process in self._processes:
@@ -179,11 +193,15 @@ class Scheduler:
     def _is_open(self, run: RunDir) -> bool:
         return not run.state.is_final and not self._exits.owes(run)
 
+    def _is_training(self, run: RunDir) -> bool:
+        return run not in self._later_starts and self._is_open(run)
+
     def _groups(self) -> list[list[RunDir]]:
-        """The runs that have not ended, in groups of runs that are alive at the same time."""
+        """The runs that have not ended, in groups of runs that are alive at the same time; without
+        those that only start once more."""
         groups: dict[object, list[RunDir]] = {}
         for run, arm in self._arms.items():
-            if self._is_open(run):
+            if self._is_training(run):
                 key = self._experiment.spec.turn_group(arm)
                 groups.setdefault(key, []).append(run)
         return list(groups.values())
@@ -219,6 +237,7 @@ class Scheduler:
                 round_number += 1
             living = [process.run for process in self._processes]
             decision = decision if decider is None else decider.decide(self._labels(living))
+            self._lost.update(decision.dropped)
             order = self._orders.sample(self._processes, len(self._processes))
             for position, process in enumerate(order):
                 label = self._arms[process.run].label
@@ -237,6 +256,8 @@ class Scheduler:
 
     def _make_decider(self, runs: Sequence[RunDir]) -> Decider | None:
         """Who decides when a group ends; None if each run ends by itself."""
+        if runs[0].is_later_start:
+            return LaterStartWatch({run: self._arms[run].label for run in runs})
         spec, further = self._experiment.spec, plan_to_continue(runs[0])
         if further is not None:
             return PlanWatch(spec, self._arms, further)
@@ -386,11 +407,17 @@ class Scheduler:
                 self._selector.unregister(process.post.replies)
             process.hear()
             process.holds_turn = False
-            others_open = any(other != process.run and self._is_open(other) for other in self._arms)
-            if process.said_finished and not others_open:
+            others_open = any(
+                other != process.run and self._is_training(other) for other in self._arms
+            )
+            is_training = process.run not in self._later_starts
+            if process.said_finished and is_training and not others_open:
                 self._add_control(process.run)  # before its exit record, which ends the experiment
             warm_run = self._warm_run_of.get(process.run.run_id)
-            state, why = process.record_exit(self._exits, warm_run)
+            starts_later = self._starts_later(process.run)
+            state, why = process.record_exit(self._exits, warm_run, starts_later)
+            if starts_later and process.run.is_later_start:
+                self._later_starts.append(process.run)
             why_alone = self._why_alone(process.run, state)
             if why_alone is not None:
                 self._fall_back(why_alone)
@@ -398,6 +425,14 @@ class Scheduler:
                 self._why_hopeless = f"what all runs share cannot be loaded: {why}"
             else:
                 self._look_at_baseline(process.run, state, why)
+
+    def _starts_later(self, run: RunDir) -> bool:
+        """Whether a run, if it has finished, starts once more with its compile caches. One that was
+        resumed has not compiled everything in its last process."""
+        arm = self._arms[run]
+        is_timed = self._experiment.spec.times_later_starts and arm.backend is not None
+        is_wanted = self._why_over is None and not run.cancel_requested
+        return is_timed and is_wanted and run.attempt == 1 and arm.label not in self._lost
 
     def _why_alone(self, run: RunDir, state: RunState) -> str | None:
         """Why a run that just failed can work only while no other run is alive; None if it did not

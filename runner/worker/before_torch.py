@@ -102,6 +102,8 @@ def prepare(spec: RunSpec, run: RunDir) -> None:
     # Only a warm run finds files there: the supervisor has copied them from the cold run.
     if spec.arm.cache == "warm" and not run.compile_cache.exists():
         raise RunnerError(f"{run.run_id}: the cold run left no compile caches to begin with")
+    if run.is_later_start and not run.compile_cache.exists():
+        raise RunnerError(f"{run.run_id}: the compile caches of its first process are gone")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run.compile_cache / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(run.compile_cache / "triton")
     protect_compiler_folder()

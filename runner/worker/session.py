@@ -80,7 +80,7 @@ def run_session(
         if group.rank == 0:
             log.flush()
             require_same_work(run)
-        log.append("resumed", step=steps_measured(run), attempt=run.attempt)
+        log.append("resumed", step=steps_measured(run), attempt=run.attempt, caches=run.caches)
     if spec.arm.perturbation:
         seed = experiment.training.seed + spec.arm.perturbation_seed
         perturb(workload.model, spec.arm.perturbation, seed)

@@ -122,7 +122,10 @@ class Evidence:
     """The planned number; 0 for a script until one of its runs has reported it."""
     steps: pd.DataFrame
     blocks: pd.DataFrame
-    """`storage.queries.blocks`, with `joules` by the device's meter, missing without a reading."""
+    """`storage.queries.blocks`, with `joules` by the device's meter, missing without a reading;
+    without `later_blocks`."""
+    later_blocks: pd.DataFrame
+    """Blocks of the process that began with the compile caches of the first one."""
     device: pd.DataFrame
     """State of the device over time: `storage.queries.device_samples`."""
     learning: Learning
@@ -279,6 +282,20 @@ class Evidence:
     def compile_seconds(self) -> float | None:
         """The compile latency; the median of several processes."""
         return float(np.median(self.compile_latencies)) if self.compile_latencies else None
+
+    @property
+    def later_compile_seconds(self) -> float | None:
+        """The compile latency of a later start, with the caches of the first one: time of its
+        blocks that compiled, minus that of as many steady steps. What the first process compiled
+        after as many steps counts as it was. None if no later start was timed."""
+        step, blocks, steps = self.step_seconds, self.later_blocks, self.steps
+        if step is None or blocks.empty or blocks["compiled"].all():
+            return None
+        compiled = blocks[blocks["compiled"].to_numpy(bool)]
+        extra = compiled["seconds"] - compiled["num_steps"] * step
+        after = steps["step"] >= blocks["num_steps"].sum()
+        is_late = after & (steps["attempt"] == 1) & steps["compiled"].to_numpy(bool)
+        return max(0.0, float(extra.sum() + (steps["seconds"][is_late] - step).sum()))
 
     def last_evaluation(self, column: str) -> float | None:
         return (

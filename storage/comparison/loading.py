@@ -52,6 +52,8 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
         "graph_breaks": breaks[breaks["cause"] == "code"],
     }
     series["blocks"] = _with_joules(series["blocks"], series["device"])
+    series["later_blocks"] = series["blocks"][series["blocks"]["starts_later"]]
+    series["blocks"] = series["blocks"][~series["blocks"]["starts_later"]]
     # Only the database can tell a missing loss from one that is not a number.
     has_all = series["steps"]["loss"].notna().all()
     losses = losses_by_run(
@@ -85,6 +87,7 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 changes_training=run["label"] in spec.changed_labels,
                 steps=own["steps"],
                 blocks=own["blocks"],
+                later_blocks=own["later_blocks"],
                 device=own["device"],
                 learning=Learning(
                     losses=losses(run_id),
@@ -129,7 +132,9 @@ def losses_by_run(frame: pd.DataFrame) -> Callable[[str], pd.Series]:
 def _journal(run: Mapping[Any, Any], resumptions: Sequence[Mapping[Any, Any]]) -> Journal:
     return Journal(
         resumed_at=tuple(row["step"] for row in resumptions if not row["only_times"]),
-        added_at=tuple(row["step"] for row in resumptions if row["only_times"]),
+        added_at=tuple(
+            row["step"] for row in resumptions if row["only_times"] and pd.isna(row["caches"])
+        ),
         moved_at=moves_to_other_devices(resumptions),
         left_out=run["left_out"],
         missing=run["missing"],

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
+from statistics import median
 
 from breakeven.runner.arguments.lengths import Length, Unit
 from breakeven.runner.protocol.states import RunState
@@ -21,9 +22,10 @@ from breakeven.storage.comparison.results import (
     baseline_beside,
     standings,
     standings_of,
+    with_parity_across,
 )
 from breakeven.storage.errors import StoreError
-from breakeven.storage.statistics.break_even import repaid_within
+from breakeven.storage.statistics.break_even import break_even, repaid_within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +199,52 @@ def _interval(steep: Result, flat: Result) -> tuple[float | None, float | None]:
     return repaid_within(longer, savings(pairs), pairs["process"])
 
 
+def in_starts(comparison: Comparison, starts: int) -> Comparison:
+    """The comparison for a training that is made in so many processes, one after another: each
+    compiles, the first one with empty caches and later ones with those that it left. A run whose
+    later start was not timed compiles each time as the first one. The energy of later compiling is
+    not known."""
+    if starts == 1:
+        return comparison
+    results = tuple(_in_starts(comparison, result, starts) for result in comparison.results)
+    again = choices(comparison.spec, with_parity_across(results, comparison.across))
+    return replace(comparison, results=results, choices=again)
+
+
+def _in_starts(comparison: Comparison, result: Result, starts: int) -> Result:
+    latencies, even = _latencies_of(result, starts), result.break_even
+    baseline = comparison.baseline_of(result.label)
+    if even is not None and baseline is not None and baseline.measured.step_seconds is not None:
+        rounds = result.timing.rounds
+        even = break_even(
+            result.speed_verdict,
+            latencies,
+            savings(rounds),
+            baseline.measured.step_seconds,
+            None,
+            rounds["process"],
+            baseline_latencies=_latencies_of(baseline, starts),
+            floor=comparison.noise_floor or 0.0,
+        )
+    compiling = median(latencies) if latencies else None
+    return replace(
+        result,
+        measured=replace(result.measured, compile_seconds=compiling),
+        timing=replace(result.timing, compile_latencies=latencies),
+        break_even=even,
+        energy=result.energy and replace(result.energy, break_even=None),
+    )
+
+
+def _latencies_of(result: Result, starts: int) -> tuple[float, ...]:
+    """Seconds that each process of a run compiles in all starts together."""
+    warm = result.measured.warm_compile_seconds
+    return tuple(
+        first + (starts - 1) * (first if warm is None else warm)
+        for first in result.timing.compile_latencies
+    )
+
+
 MAX_STEPS = 1_000_000_000
 
 
@@ -255,6 +303,16 @@ def _unit_steps(comparison: Comparison) -> dict[Unit, float | None]:
     }
 
 
+@dataclass(frozen=True)
+class Compiling:
+    """Seconds of compiling in one process of a run."""
+
+    first: float
+    """With empty compile caches."""
+    later: float | None
+    """With the caches of the first one; None if that was not timed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The answer for a training of `num_steps` steps, with all expected times.
@@ -264,6 +322,11 @@ class Plan:
 
     num_steps: int | None
     """None without a planned length: then `totals` is empty."""
+    starts: int = 1
+    """Processes in which these steps are made. With more than one, all compile latencies here and
+    in results are those of all starts together."""
+    compiling: Mapping[str, Compiling] = field(default_factory=dict)
+    """By label, what one start compiles, for runs with a known compile latency."""
     answer: Answer | None
     """None if runs are not compared, or without a backend to judge."""
     totals: dict[str, float]
@@ -365,9 +428,16 @@ def choice_words(planned: Plan) -> ChoiceWords:
     return COMPILERS if planned.has_only_compilers else ARMS
 
 
-def plan(comparison: Comparison, num_steps: int | None) -> Plan:
-    """The plan for a number of steps. Choices are the baseline, and backends that may be used for
-    some length; the best one surely pays, and takes the least time."""
+def plan(comparison: Comparison, num_steps: int | None, starts: int = 1) -> Plan:
+    """The plan for a number of steps, made in so many starts. Choices are the baseline, and
+    backends that may be used for some length; the best one surely pays, and takes the least
+    time."""
+    compiling = {
+        result.label: Compiling(first, result.measured.warm_compile_seconds)
+        for result in comparison.results
+        if (first := result.measured.compile_seconds) is not None
+    }
+    comparison = in_starts(comparison, starts)
     standing = standings(comparison)
     estimates = {}
     if comparison.spec.kind.has_speedups and not standing.compares_nothing:
@@ -416,6 +486,8 @@ def plan(comparison: Comparison, num_steps: int | None) -> Plan:
         leading = subject
     return Plan(
         num_steps=num_steps,
+        starts=starts,
+        compiling=compiling,
         answer=decided,
         totals=totals,
         total_intervals={label: ends for label, ends in intervals.items() if ends is not None},
@@ -485,7 +557,7 @@ def _rival(standing: Standings, totals: Mapping[str, float], best: Result) -> Re
 
 def own_plan(comparison: Comparison) -> Plan:
     """The plan for the length of the experiment's own training."""
-    return plan(comparison, own_steps(comparison))
+    return plan(comparison, own_steps(comparison), comparison.spec.plan.starts)
 
 
 def _chosen_for(num_steps: int | None, choices: Sequence[Choice]) -> Choice | None:

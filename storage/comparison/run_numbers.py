@@ -27,6 +27,8 @@ class RunNumbers:
     energy_per_step: float | None
     """None without a readable counter, and if several devices share a run."""
     compile_seconds: float | None
+    warm_compile_seconds: float | None
+    """Of a later start with the compile caches of the first one."""
     peak_memory_bytes: int | None
     compile_peak_memory_bytes: int | None
     allocated_memory_bytes: int | None
@@ -63,6 +65,7 @@ def measure(spec: ExperimentSpec, run: Evidence) -> RunNumbers:
         peak_share=_peak_share(run, flops_per_second, precision),
         energy_per_step=_energy_per_step(run),
         compile_seconds=run.compile_seconds,
+        warm_compile_seconds=run.later_compile_seconds,
         peak_memory_bytes=memory_needed(steady, on_cpu=run.computes_on_cpu),
         compile_peak_memory_bytes=memory_needed(
             first[MEMORY][first["compiled"].to_numpy(bool)], on_cpu=run.computes_on_cpu

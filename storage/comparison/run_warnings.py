@@ -93,7 +93,7 @@ class NotContinued(ComparisonWarning):
 
     def sentence(self) -> Sentence:
         runs = ", ".join(self.labels)
-        return say(f"Continuing {runs} ended early: ", recorded_clause(self.reason), ".")
+        return say(f"Timing {runs} further ended early: ", recorded_clause(self.reason), ".")
 
 
 @dataclass(frozen=True, kw_only=True)

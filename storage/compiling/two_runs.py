@@ -126,11 +126,12 @@ def load_compiled(store: Store, run_id: str) -> CompiledRun:
         return frame[(frame["phase"] == "training") & (frame["attempt"] == 1)]
 
     experiment_id = record.experiment_id
+    caches = of_run(queries.compile_caches(store, experiment_id))
     return CompiledRun(
         record=record,
         breaks=of_first_process(of_run(queries.graph_breaks(store, experiment_id))),
         frames=of_first_process(of_run(queries.compile_metrics(store, experiment_id))),
-        caches=of_run(queries.compile_caches(store, experiment_id)),
+        caches=caches[~caches["starts_later"].to_numpy(bool)],
         kernels=of_run(queries.profile_kernels(store, experiment_id)),
         sources=_sources(record, of_run(queries.sources(store, experiment_id))),
     )

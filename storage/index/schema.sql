@@ -209,7 +209,8 @@ CREATE TABLE checkpoints (
 CREATE TABLE resumptions (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,
-    step BIGINT NOT NULL, file VARCHAR, num_devices BIGINT, num_devices_before BIGINT
+    step BIGINT NOT NULL, file VARCHAR, num_devices BIGINT, num_devices_before BIGINT,
+    caches VARCHAR                      -- those of an earlier process; null for empty ones
 );
 
 CREATE TABLE gradient_statistics (

@@ -1,16 +1,17 @@
 -- Which blocks, steps and samples of one experiment, the one with the number `wanted`, are steady.
 -- The tables and `attempts` are in schema.sql, which is executed first.
 
--- The one definition of "steady": nothing compiled, no warm-up, and not the first block of an
--- attempt.
+-- The one definition of "steady": nothing compiled, no warm-up, not the first block of an attempt,
+-- and no start that only times compiling with filled caches.
 CREATE MACRO judged_blocks(wanted) AS TABLE
 WITH placed AS (
-    SELECT b.*, coalesce(a.attempt, 1) AS attempt
+    SELECT b.*, coalesce(a.attempt, 1) AS attempt, a.caches IS NOT NULL AS starts_later
     FROM (FROM blocks WHERE experiment = wanted) b
     LEFT JOIN attempts(wanted) a
     ON a.run_id = b.run_id AND b.seq > a.seq AND b.seq <= a.last_seq)
 SELECT * EXCLUDE (compiled), coalesce(compiled, false) AS compiled,
     NOT coalesce(compiled, false) AND NOT coalesce(warm_up, false)
+    AND NOT starts_later
     AND first_step > min(first_step) OVER (PARTITION BY run_id, attempt) AS steady
 FROM placed;
 

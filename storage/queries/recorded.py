@@ -68,13 +68,14 @@ may be infinite."""
 blocks = query(
     "judged_blocks($1)",
     "round + 1 AS round, position, first_step, num_steps, seconds, compiled, attempt, steady, "
-    "peak_memory_bytes, reserved_memory_bytes, samples, tokens",
+    "starts_later, peak_memory_bytes, reserved_memory_bytes, samples, tokens",
     "first_step",
     many=True,
 )
 """The block of every turn: round, first_step, num_steps, seconds, compiled, steady, memory; for
 scripts also samples and tokens, missing if not reported. `attempt` is 1 for a run's first process
-and increases with each resumption."""
+and increases with each resumption. `starts_later`: in a process that began with the compile caches
+of the first one, and only times that."""
 loss_terms = query(
     f"""(SELECT run_id, step, unnest(map_entries(losses), recursive := true)
         FROM steps WHERE {IN_EXPERIMENT})""",
@@ -157,16 +158,20 @@ compiler_events = query(
 functions), recompiled (the failed guards), graph break (the lines); count: the number at that
 step."""
 compile_caches = query(
-    f"""(SELECT run_id, entry.key AS layer, entry.value.hit AS hits,
+    f"""(SELECT run_id, starts_later, entry.key AS layer, entry.value.hit AS hits,
             entry.value.miss AS misses, entry.value.bypass AS bypasses
-        FROM (SELECT run_id, unnest(map_entries(arg_max(layers, seq))) AS entry
-            FROM compile_caches WHERE {IN_EXPERIMENT} GROUP BY run_id))""",
-    "layer, hits, misses, bypasses",
-    "layer",
+        FROM (SELECT c.run_id, a.caches IS NOT NULL AS starts_later,
+                unnest(map_entries(arg_max(c.layers, c.seq))) AS entry
+            FROM (FROM compile_caches WHERE {IN_EXPERIMENT}) c
+            LEFT JOIN attempts($1) a
+                ON a.run_id = c.run_id AND c.seq > a.seq AND c.seq <= a.last_seq
+            GROUP BY c.run_id, starts_later))""",
+    "layer, hits, misses, bypasses, starts_later",
+    "starts_later, layer",
     event_tables=("compile_caches",),
 )
 """One row per layer of the compile cache: layer, hits, misses, bypasses, counted since the start of
-the run."""
+the run's process. `starts_later`: in a process that began with the caches of the first one."""
 
 # Profiled turns, and the ranks of runs on several devices (empty for runs on one device).
 profiles = query(

@@ -20,9 +20,10 @@ from breakeven.storage.result_caches import memo, revision
 @memo(revision)
 def resumptions(store: Store, experiment_id: str) -> pd.DataFrame:
     """step (steps done before), attempt (2, 3, ...), time, file (the checkpoint), num_devices (from
-    then on) and num_devices_before, both missing if not recorded; only_times, whether the run had
-    finished. Further rounds have no checkpoint, nor has a script that starts again from step 0."""
-    columns = "step, attempt, time, file, num_devices, num_devices_before"
+    then on) and num_devices_before, both missing if not recorded; caches, missing unless the
+    process began with filled compile caches; only_times, whether the run had finished. Further
+    rounds have no checkpoint, nor has a script that starts again from step 0."""
+    columns = "step, attempt, time, file, num_devices, num_devices_before, caches"
     frame = rows(store, experiment_id, "attempts($1)", columns, "seq", event_tables=["resumptions"])
     frame["time"] = timestamp(frame["time"])
     frame["only_times"] = frame["file"].isna() & (frame["step"] > 0)

@@ -162,6 +162,8 @@ def _run(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
 def _plan(planned: Plan) -> dict[str, Any]:
     return {
         "num_steps": planned.num_steps,
+        "starts": planned.starts,
+        "compiling": planned.compiling,
         "best": planned.best and planned.best.label,
         "is_sure": planned.is_sure,
         "seconds": planned.totals,

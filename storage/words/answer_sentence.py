@@ -204,10 +204,11 @@ ANSWERS: dict[AnswerKind, Callable[[Plan, Answer], tuple[Words, ...]]] = {
 
 
 def _planned_length(planned: Plan) -> Sentence:
-    """` for 100 steps`; empty without a planned length."""
+    """` for 100 steps in 10 starts`; empty without a planned length."""
     if planned.num_steps is None:
         return Sentence()
-    return say(" for ", Figure("num_steps", count_of(planned.num_steps, "step")))
+    starts = f" in {planned.starts:,} starts" if planned.starts > 1 else ""
+    return say(" for ", Figure("num_steps", count_of(planned.num_steps, "step")), starts)
 
 
 def _times(planned: Plan, answer: Answer) -> tuple[Words, Words]:
@@ -341,10 +342,12 @@ def plan_details(planned: Plan, prices: Prices) -> str:
 
 
 def plan_doubts(planned: Plan) -> str:
-    """What another training shows, and why another backend may take less; empty if neither."""
+    """What starts compile, what another training shows, and why another backend may take less;
+    empty if none of these."""
     if planned.num_steps is None or _has_nothing_to_plan(planned):
         return ""
-    return " ".join(f"{part}." for part in (*_another_training(planned), *_unsure(planned)))
+    parts = (*_starts(planned), *_another_training(planned), *_unsure(planned))
+    return " ".join(f"{part}." for part in parts)
 
 
 def plan_costs(planned: Plan, prices: Prices) -> str:
@@ -374,6 +377,25 @@ def total_words(planned: Plan) -> Sentence:
     return say(
         f"In all {label} takes ", Figure("planned_seconds", f"{written} ({low} to {high})"), "."
     )
+
+
+def _starts(planned: Plan) -> Iterator[str]:
+    """What compiling takes at the first start and at later ones, of the run that the answer is
+    about."""
+    result = planned.best or planned.subject
+    compiling = result and planned.compiling.get(result.label)
+    if planned.starts == 1 or result is None or not compiling:
+        return
+    first, later = (
+        None if seconds is None else METRICS["compile_seconds"].format(seconds)
+        for seconds in (compiling.first, compiling.later)
+    )
+    if later is None:
+        yield f"Each start of {result.label} counts as the first one, which compiled for {first}"
+        yield "A later one with its compile caches was not timed"
+    else:
+        again = f"{later} at each later one, which needs the compile caches of the first"
+        yield f"{result.label} compiles for {first} at the first start, and for {again}"
 
 
 def _another_training(planned: Plan) -> Iterator[str]:

@@ -15,6 +15,7 @@ from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from breakeven.runner.arguments.lengths import write_length
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.run_dir import RunDir
@@ -334,8 +335,7 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     blocks = _blocks(store, comparison, best) if best and arm.scope == "blocks" else ()
     lines = recipe(spec, arm, changed, blocks)
     if changed is not None and changed.diff:
-        steps = planned.num_steps
-        length = "" if steps == own_steps(comparison) else f" --plan '{steps} steps'"
+        length = _length_option(comparison, planned)
         show = f"breakeven show {comparison.experiment_id}{length} --diff{store.data_dir.option}"
         command = f"{show} | git apply"
         intro = CHANGE_OWN
@@ -350,6 +350,14 @@ def how_to_use(store: Store, comparison: Comparison, planned: Plan) -> Use | Non
     if not lines:
         return Use(intro=NOTHING.format(name=printable(script.name)))
     return Use(intro=BY_HAND.format(aim=aim), lines=lines)
+
+
+def _length_option(comparison: Comparison, planned: Plan) -> str:
+    """The option that plans so; empty for the experiment's own plan."""
+    is_own = planned.starts == comparison.spec.plan.starts
+    if planned.num_steps is None or (is_own and planned.num_steps == own_steps(comparison)):
+        return ""
+    return f" --plan '{write_length(planned.num_steps, planned.starts)}'"
 
 
 def _changed_command(spec: ExperimentSpec, arm: Arm) -> Iterator[str]:

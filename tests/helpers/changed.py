@@ -83,6 +83,7 @@ CHANGED: dict[str, Any] = {
     "plan.steps": 20_000,
     "plan.max_seconds": 300.0,
     "plan.target_width": 0.05,
+    "plan.starts": 10,
     "plan.parity": "full",
     "speed.part": "inference",
     "speed.batches": 2,

@@ -8,10 +8,12 @@ child process that outlives any politeness, `slow` and `slower` take a tenth of 
 `profiled` profiles after its last step until it is stopped, and leaves with status 0,
 `late` takes half a second to set up, `noisy` says of every second block that it took twice as long,
 `swift` that its blocks took half as long, and the form `fused` of the optimizer that they took four
-fifths; of `apart` and `farther` the losses are too high. In their first attempt `unready` never
-sets up, and `stuck` never ends its second block. `unloadable` cannot load its data; with the model
-`no-such/model` no run can but the baseline, which loads for ever. Every other one trains quickly to
-the end, or to a turn that is the last. One that is to be checked with torch sets up like `late`.
+fifths, `caching` as `swift` and that it compiled in its first block, for 2 s with an empty compile
+cache and for 0.5 s with a filled one; of `apart` and `farther` the losses are too high. In their
+first attempt `unready` never sets up, and `stuck` never ends its second block. `unloadable` cannot
+load its data; with the model `no-such/model` no run can but the baseline, which loads for ever.
+Every other one trains quickly to the end, or to a turn that is the last. One that is to be checked
+with torch sets up like `late`.
 All of them leave a file in their compile cache, and say what they found there.
 """
 
@@ -27,10 +29,12 @@ from itertools import count
 from pathlib import Path
 
 from breakeven.runner.errors import NotLoaded
+from breakeven.runner.experiments.continuing import steps_measured
 from breakeven.runner.machine.placement import placed
 from breakeven.runner.protocol.exit_status import WorkerExit
 from breakeven.runner.protocol.fork_requests import FORK_OPTION
 from breakeven.runner.protocol.run_dir import RunDir, spec_in_use
+from breakeven.runner.protocol.turns import Turn
 from breakeven.runner.specs.experiment import RunSpec
 from breakeven.runner.worker.event_log import EventLog
 from breakeven.runner.worker.forking import become_forked_run
@@ -74,6 +78,7 @@ def main() -> int:
     log.flush()
     run.compile_cache.mkdir(exist_ok=True)
     (run.compile_cache / label).touch()
+    earlier = start_later(run, log)
     turns.ready()
     capture(spec, log)
     steps = list(range(spec.work.num_steps))
@@ -89,35 +94,24 @@ def main() -> int:
         began = time.time()
         is_stuck = start > 0 and (nature, run.attempt) in (("stuck", 1), ("stuck_later", 2))
         wait_for_stop(turns, is_stuck)
-        for step in block if start == place else ():  # later trainings are timed alone
+        compiling = seconds_of_compiling(nature, start, cached_files)
+        is_first = start == place and not earlier
+        for step in block if is_first else ():  # later trainings are timed alone
             train_one_step(nature, step, turns)
-            loss = 1.0 / (step + 1) + OFF.get(nature or "", 0.0) * (step >= 20)
-            log.append(
-                "step",
-                step=step,
-                epoch=0,
-                round=turn.round,
-                loss=loss,
-                seconds=0.001,
-                compiled=False,
-            )
-        took = PACE * (2.0 if nature == "noisy" and turn.round % 2 else 1.0)
-        took *= 0.5 if nature == "swift" else 1.0
-        took *= 0.8 if spec.arm.optimizer == "fused" else 1.0
+            write_step(log, nature, step, turn, compiling if step == start else 0.0)
+        took = pace_of(spec, turn)
         log.append(
             "block",
             round=turn.round,
             position=turn.position,
-            first_step=start,
+            first_step=earlier + start,
             num_steps=len(block),
-            seconds=0.001 * len(block) * took,
-            compiled=False,
+            seconds=0.001 * len(block) * took + compiling,
+            compiled=bool(compiling),
             began=began,
         )
-        if turn.last is not None:
-            log.append(
-                "stopped", step=block[-1] + 1, reason=turn.last.reason, ending=asdict(turn.last)
-            )
+        if not earlier:
+            write_end(log, turn, block[-1] + 1)
         log.flush()
         is_over = (block[-1] == steps[-1] and not turn.again) or turn.last is not None
         if is_over and nature == "profiled":
@@ -129,6 +123,44 @@ def main() -> int:
     log.append("phase", phase="done")
     log.close()
     return WorkerExit.FINISHED
+
+
+def start_later(run: RunDir, log: EventLog) -> int:
+    """The steps of the training that is over; 0 in the first process."""
+    if not run.is_later_start:
+        return 0
+    step = steps_measured(run)
+    log.append("resumed", step=step, file=None, attempt=run.attempt, caches=run.caches)
+    return step
+
+
+def write_end(log: EventLog, turn: Turn, step: int) -> None:
+    if turn.last is not None:
+        log.append("stopped", step=step, reason=turn.last.reason, ending=asdict(turn.last))
+
+
+def write_step(log: EventLog, nature: str | None, step: int, turn: Turn, compiling: float) -> None:
+    log.append(
+        "step",
+        step=step,
+        epoch=0,
+        round=turn.round,
+        loss=1.0 / (step + 1) + OFF.get(nature or "", 0.0) * (step >= 20),
+        seconds=0.001 + compiling,
+        compiled=compiling > 0,
+    )
+
+
+def seconds_of_compiling(nature: str | None, step: int, cached_files: list[str]) -> float:
+    compiles = nature == "caching" and step == 0
+    return (0.5 if cached_files else 2.0) if compiles else 0.0
+
+
+def pace_of(spec: RunSpec, turn: Turn) -> float:
+    """The factor by which a block takes longer than usual."""
+    took = PACE * (2.0 if spec.arm.backend == "noisy" and turn.round % 2 else 1.0)
+    took *= 0.5 if spec.arm.backend in ("swift", "caching") else 1.0
+    return took * (0.8 if spec.arm.optimizer == "fused" else 1.0)
 
 
 def starts_of_blocks(num_steps: int, size: int) -> Iterator[int]:

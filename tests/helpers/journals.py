@@ -1,6 +1,6 @@
 """Run folders for tests, written as a worker and a supervisor would, through the real classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,10 +210,17 @@ class Recording:
         self.num_steps = step
         return self
 
-    def time_more(self, seconds: Sequence[float], memory: int | None = None) -> "Recording":
-        """A further process, timed in rounds of these seconds; its steps are not recorded."""
-        self.log.append("resumed", step=self.num_steps, attempt=2)
-        for block_seconds in seconds:
+    def time_more(
+        self,
+        seconds: Sequence[float],
+        memory: int | None = None,
+        compiled: Collection[int] = (),
+        **fields: Any,
+    ) -> "Recording":
+        """A further process, timed in rounds of these seconds; its steps are not recorded.
+        `compiled`: the rounds that compiled, from 0."""
+        self.log.append("resumed", step=self.num_steps, attempt=2, **fields)
+        for number, block_seconds in enumerate(seconds):
             self.log.append(
                 "block",
                 round=self._num_blocks,
@@ -221,7 +228,7 @@ class Recording:
                 first_step=self.num_steps,
                 num_steps=self.spec.block_steps,
                 seconds=block_seconds,
-                compiled=False,
+                compiled=number in compiled,
                 warm_up=False,
                 peak_memory_bytes=memory,
                 reserved_memory_bytes=memory,

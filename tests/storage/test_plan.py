@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from breakeven.runner.arguments.lengths import read_length
+from breakeven.runner.arguments.lengths import read_length, write_length
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.settings import Prices
@@ -27,6 +27,7 @@ from breakeven.storage.comparison.plan import (
     TimeEstimate,
     UnknownLength,
     estimate_time,
+    own_plan,
     own_steps,
     plan,
     steps_of,
@@ -84,6 +85,80 @@ def test_a_faster_backend_is_taken_for_trainings_that_are_longer_than_its_break_
     assert (planned.best.label if planned.best else None) == best
     assert planned.totals["inductor"] == pytest.approx(total)
     assert planned.baseline_seconds == pytest.approx(uncompiled)
+
+
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """As `pays`, for a training of 100 steps in 4 starts. A later one compiles in its first block
+    of 10 steps for 1 s: 2 s instead of 1 s."""
+    data_dir = DataDir(tmp_path_factory.mktemp("starts"))
+    spec = experiment_spec(num_steps=80, plan=PlanSpec(steps=100, starts=4))
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        compiles = label == "inductor"
+        run.blocks([0.1 if compiles else 0.2] * 8, falling_losses(80), 3.0 if compiles else 0.0)
+        run.evaluation(0.8)
+        if compiles:
+            run.time_more([2.0, 1.0], compiled=[0], caches="kept")
+        run.end()
+    return compared(data_dir)
+
+
+def test_each_start_compiles_the_first_one_with_empty_caches(starts: Comparison) -> None:
+    # 3 s once and 1 s three times are 6 s, which 0.1 s a step repay after 60 steps.
+    planned = own_plan(starts)
+    assert planned.totals == pytest.approx({"baseline": 20.0, "control": 20.0, "inductor": 16.0})
+    assert [choice.from_steps for choice in planned.choices] == [0.0, pytest.approx(60.0)]
+    text = spoken(planned)
+    assert "Use inductor for 100 steps in 4 starts: 16 s instead of 20 s" in text
+    assert "compiles for 3.00 s at the first start, and for 1.00 s at each later one" in text
+    measured = starts.result_of("inductor").measured
+    assert (measured.compile_seconds, measured.warm_compile_seconds) == (
+        pytest.approx(3.0),
+        pytest.approx(1.0),
+    )
+
+
+def test_many_starts_of_a_short_training_do_not_pay(starts: Comparison) -> None:
+    # 3 s + 9 x 1 s, and 100 x 0.1 s that are saved.
+    planned = plan(starts, 100, 10)
+    assert planned.answer is not None and planned.answer.kind == "do not compile"
+    assert planned.totals["inductor"] == pytest.approx(22.0)
+    assert plan(starts, 100, 1).totals["inductor"] == pytest.approx(13.0)
+
+
+def test_a_start_that_was_not_timed_counts_as_the_first_one(pays: Comparison) -> None:
+    planned = plan(pays, 100, 4)
+    assert planned.totals["inductor"] == pytest.approx(22.0)
+    assert "Each start of inductor counts as the first one, which compiled for 3.00 s" in spoken(
+        planned
+    )
+
+
+def test_a_later_start_changes_no_speed_and_no_memory(starts: Comparison, pays: Comparison) -> None:
+    again, once = (comparison.result_of("inductor") for comparison in (starts, pays))
+    assert (again.speedup and again.speedup.median) == (once.speedup and once.speedup.median)
+    assert again.measured.num_steps == once.measured.num_steps
+    assert not {"rounds added", "different lengths"} & {warning.kind for warning in starts.warnings}
+
+
+def test_what_the_first_process_compiled_later_than_the_later_start_went_counts_as_cold(
+    data_dir: DataDir,
+) -> None:
+    """2 s in the first step and 4 s in step 40, of 0.1 s each; a later start makes 20 steps."""
+    spec = experiment_spec(num_steps=80, controls=0)
+    for label in ("baseline", "inductor"):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        for number in range(8):
+            extra = {0: 2.0, 4: 4.0}.get(number, 0.0) if label == "inductor" else 0.0
+            seconds = [0.1 + extra, *[0.1] * 9]
+            run.block(seconds, falling_losses(10), compiled=[0] if extra else ())
+        if label == "inductor":
+            run.time_more([2.0, 1.0], compiled=[0], caches="kept")
+        run.end()
+    measured = compared(data_dir).result_of("inductor").measured
+    assert measured.compile_seconds == pytest.approx(6.0)
+    assert measured.warm_compile_seconds == pytest.approx(5.0)
 
 
 def test_the_line_of_a_run_comes_from_its_break_even_else_from_its_speedup_else_from_its_step() -> (
@@ -261,7 +336,22 @@ def test_a_length_of_training_is_counted_in_the_experiments_own_steps(pays: Comp
         steps_of(read_length("400 samples"), untold)
 
 
-@pytest.mark.parametrize("text", ["", "many", "5 parsecs", "0", "-3", "1e999", "nan"])
+def test_a_length_may_name_the_starts_in_which_it_is_made() -> None:
+    lengths = {
+        "20000 steps in 10 starts": (20_000, "steps", 10),
+        "20,000 in 1 start": (20_000, "steps", 1),
+        "8h in 3 starts": (8, "hours", 3),
+        "2 epochs": (2, "epochs", 1),
+    }
+    assert {text: read_length(text) for text in lengths} == lengths
+    assert read_length(write_length(20_000, 10)) == (20_000, "steps", 10)
+    assert write_length(5, 1) == "5 steps"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "many", "5 parsecs", "0", "-3", "1e999", "nan", "5 in 0 starts", "5 in starts", "5 in 2"],
+)
 def test_what_is_no_length_of_a_training_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="20000 steps, 10 epochs"):
         read_length(text)

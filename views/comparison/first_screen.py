@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pandas as pd
 import streamlit as st
 
-from breakeven.runner.arguments.lengths import LENGTHS, read_length
+from breakeven.runner.arguments.lengths import LENGTHS, read_length, write_length
 from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.continuing import (
     USUAL_SECONDS,
@@ -168,8 +168,11 @@ def read_plan(comparison: Comparison) -> Plan:
     address for the experiment's own, if it has one."""
     text = value("plan", None)
     try:
+        if text:
+            length = read_length(text)
+            return plan(comparison, steps_of(length, comparison), length.starts)
         if text is not None:
-            return plan(comparison, steps_of(read_length(text), comparison) if text else None)
+            return plan(comparison, None)
     except (ArgumentTypeError, UnknownLength) as error:
         st.warning(inert(f"{error}. The plan takes the experiment's own length."))
     return own_plan(comparison)
@@ -184,10 +187,18 @@ def ask_steps(comparison: Comparison) -> None:
         width=120,
         placeholder="any number of",
         help=f"For example: {LENGTHS}.",
-        **bound("plan", str(own_steps(comparison) or "")),
+        **bound("plan", _own_length(comparison)),
     )
     if not text or text.replace(",", "").strip().isdecimal():
         st.markdown(f"{linked('num_steps', 'steps')}.", width="content")
+
+
+def _own_length(comparison: Comparison) -> str:
+    """The experiment's own length, as a person would write it; empty without one."""
+    steps, starts = own_steps(comparison), comparison.spec.plan.starts
+    if steps is None:
+        return ""
+    return str(steps) if starts == 1 else write_length(steps, starts)
 
 
 def cards_html(comparison: Comparison, planned: Plan) -> Html:

@@ -326,7 +326,7 @@ def ask_experiment(fields: Fields, machine: Capabilities) -> None:
         )
     with what:
         fields.ask_all("controls", "more_controls", "same", "margin", "settings", "family")
-        fields.ask_all("plan.max_seconds", "plan.target_width", "plan.parity")
+        fields.ask_all("plan.starts", "plan.max_seconds", "plan.target_width", "plan.parity")
     with turns:
         fields.ask_all(
             "schedule", "compile", "keep_code", "keep_trace", "block_steps", "profile_steps"

@@ -68,7 +68,9 @@ def show_caches(store: Store, comparison: Comparison, pairs: Sequence[ColdWarm])
     st.caption(certainty(pairs))
     for card in caches_cards(store, comparison, pairs):
         show_card(card)
-    counts = queries.compile_caches(store, experiment_id).drop(columns=["run_id", "role"])
+    counts = queries.compile_caches(store, experiment_id).drop(
+        columns=["run_id", "role", "starts_later"]
+    )
     show_table(
         "Hits and misses by layer of the cache",
         counts.rename(columns={"label": "run"}),

@@ -211,9 +211,12 @@ def progress_facts(store: Store, run: pd.Series, record: RunRecord) -> Sequence[
     if not only_times.all():
         steps = ", ".join(f"{step:,}" for step in resumptions.loc[~only_times, "step"])
         parts.append(linked("step", f"resumed at step {steps}"))
-    if only_times.any():
-        times = words.plural(int(only_times.sum()), "further training")
+    is_later = resumptions["caches"].notna()
+    if (only_times & ~is_later).any():
+        times = words.plural(int((only_times & ~is_later).sum()), "further training")
         parts.append(linked("round", f"rounds added by {times}"))
+    if is_later.any():
+        parts.append(linked("warm_compile_seconds", "started once more with its compile caches"))
     return parts
 
 

@@ -211,7 +211,8 @@ def run_script(
         if turn is None:
             return False
         if turn.last is not None:
-            record_ending(log, ended.num_steps, turn.last)
+            if not run.is_later_start:
+                record_ending(log, ended.num_steps, turn.last)
             break
         # From here on whatever fails leaves the training finished.
         log.append("resumed", step=steps_measured(run), file=None, attempt=run.attempt)

@@ -242,7 +242,7 @@ class Resuming:
         saved, run, log = self._saved, self._checkpoints.run, self._checkpoints.log
         file = None if saved is None else os.path.relpath(saved.path, run.path)
         step = self._blocks.journal_step
-        log.append("resumed", step=step, file=file, attempt=run.attempt)
+        log.append("resumed", step=step, file=file, attempt=run.attempt, caches=run.caches)
         log.flush(durable=True)
         if saved is None:
             return [f"Attempt {run.attempt} began anew: the script loads none of its checkpoints."]

@@ -640,7 +640,7 @@ class ScriptSession:
             return False
         if not self._only_times:
             self.workload.num_steps = self.num_steps
-        if self._blocks.ending is not None:
+        if self._blocks.ending is not None and not self._checkpoints.run.is_later_start:
             record_ending(self._log, self.workload.num_steps, self._blocks.ending)
         elif not self._only_times and self.num_steps < self._experiment.script.steps:
             self._log.append("stopped", step=self.num_steps, reason="the script ended")

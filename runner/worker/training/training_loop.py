@@ -212,7 +212,7 @@ class Trainer:
                     if turn.last is not None:
                         self._state.step = trained
                         self._state.stop(turn.last.reason)
-                        if self._experiment.is_until_decided:
+                        if self._experiment.is_until_decided and not self._run.is_later_start:
                             self._record_stop()
                         return self._end(turns)
                     if not block.is_last:

@@ -131,7 +131,7 @@ def test_a_training_is_timed_further_unless_its_model_was_changed_since(
     assert {run.state for run in experiment.runs} == {RunState.FINISHED}
     with Store.in_memory(data_dir) as store:
         text = "\n".join(warnings_of(compare(store, experiment.experiment_id)))
-    assert "Continuing baseline" in text
+    assert "Timing baseline further" in text
     assert "net.py:Net is another one than in the first process" in text
 
     net.write_text(NET)

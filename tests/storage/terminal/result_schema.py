@@ -18,7 +18,7 @@ from breakeven.storage.comparison.cold_and_warm import ColdWarm
 from breakeven.storage.comparison.correctness import Check
 from breakeven.storage.comparison.device_warnings import DISTURBANCES, Disturbed
 from breakeven.storage.comparison.energy import EnergySaving
-from breakeven.storage.comparison.plan import TimeToLoss
+from breakeven.storage.comparison.plan import Compiling, TimeToLoss
 from breakeven.storage.comparison.results import SCORES, VALUES, Across, Choice
 from breakeven.storage.comparison.run_numbers import RunNumbers
 from breakeven.storage.comparison.shortfall import Shortfall
@@ -141,6 +141,8 @@ def schema() -> Schema:
     }
     plan = {
         "num_steps": int | float,
+        "starts": int,
+        "compiling": dict[str, Compiling],
         "best": str | None,
         "is_sure": bool,
         "seconds": dict[str, float],
