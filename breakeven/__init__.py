@@ -16,7 +16,7 @@ functions do almost nothing (docs/own-training.md).
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "compile", "evaluated", "load", "record", "save", "step"]
+__all__ = ["__version__", "auto", "compile", "evaluated", "load", "record", "save", "step"]
 
 
 class _Session(Protocol):
@@ -69,6 +69,29 @@ def compile(target: Any = None, *, model: "nn.Module | None" = None, **arguments
         target.compile(**arguments)
         return target
     return torch.compile(target, **arguments)
+
+
+def auto(
+    model: "nn.Module",
+    *,
+    steps: int | None = None,
+    backend: str = "inductor",
+    max_compile_seconds: float | None = None,
+) -> "nn.Module":
+    """Trains compiled if that is faster and computes the same (docs/auto.md); returns the model.
+
+    Use it in place of `torch.compile(model)`. The training begins uncompiled. If compiling can pay
+    within `steps`, the planned length, the model is compiled beside the training, compared with
+    itself, and compiled and uncompiled steps alternate until it is decided. A model that the
+    compiler gets wrong, or a compiler that fails or takes longer than `max_compile_seconds`, leaves
+    an uncompiled training. `backend` may have settings, as on the command line.
+    """
+    if _session is not None:  # The runner compares; here is nothing to decide.
+        return cast("nn.Module", _session.compile(model, None, {}))
+    from breakeven.runner.worker.auto.beginning import begin
+
+    begin(model, steps, backend, max_compile_seconds)
+    return model
 
 
 def step(

@@ -37,6 +37,8 @@ class Claim(Spec):
     is_forked: bool = False
     """Whether the process was forked from one that had imported what all runs of the experiment
     need; otherwise it started afresh."""
+    is_own_supervisor: bool = False
+    """Whether nobody else starts, stops or resumes the run: a training that decides itself."""
 
     @classmethod
     def by(

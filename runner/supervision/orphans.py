@@ -42,6 +42,10 @@ def close_orphans(data_dir: DataDir, exits: ExitRecords) -> None:
             claim = run.read_claim()
             if claim is not None and not claim.is_from_this_host:
                 continue
+            if claim is not None and claim.is_own_supervisor:
+                if not claim.process.is_alive:
+                    exits.write(run, RunState.LOST, VANISHED, None)
+                continue
             if claim is not None:
                 kill_abandoned(claim.process, str(run.path))
             spec = run.read_spec()

@@ -1,18 +1,15 @@
 """Who is ahead in a race: total times at the planned length, and which differences are sure.
 
-"Surely" holds however often the search tests. Each round compares the times of a block. If the
-median ratio of a candidate to the best is at most r, its ratio exceeds r in at most half of the
-rounds, and a bet on "above r" multiplies its stake by 1 or less on average. So the stake reaches
-1/a with probability at most a, in any number of rounds (Ville 1939; bets mixed evenly over all
-odds: Robbins 1970).
+"Surely" holds however often the search tests (`runner/protocol/sequential_test.py`). Each round
+compares the times of a block.
 """
 
 import math
-from functools import cache
 from statistics import fmean, median
 from typing import NamedTuple
 
 from breakeven.runner.loss_band import broken_limit, half_widths
+from breakeven.runner.protocol.sequential_test import stake
 from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.supervision.racer import Racer, step_ratios
@@ -250,12 +247,3 @@ class Ranking:
                 if step in band
             ):
                 self.broken.add(racer.label)
-
-
-@cache
-def stake(wins: int, rounds: int) -> float:
-    """The current stake of bets on winning that began with 1, mixed evenly over all odds above
-    even: twice the integral of (2p)^wins (2 (1 - p))^losses over p from 1/2 to 1. This incomplete
-    beta function is a sum of binomial coefficients."""
-    tail = sum(math.comb(rounds + 1, k) for k in range(wins + 1))
-    return tail / ((rounds + 1) * math.comb(rounds, wins))

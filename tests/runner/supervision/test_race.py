@@ -10,12 +10,13 @@ import pytest
 
 from benchmarks.search_trials import Noise, Speed, Track, search
 from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.sequential_test import stake
 from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.candidates import candidates
 from breakeven.runner.specs.experiment import DataSpec, ExperimentSpec, ModelSpec
 from breakeven.runner.supervision.decision import Decision
 from breakeven.runner.supervision.race import Race
-from breakeven.runner.supervision.ranking import ERROR_RATE, stake
+from breakeven.runner.supervision.ranking import ERROR_RATE
 
 STEP = 0.01
 """Seconds of the baseline's steps."""
