@@ -86,7 +86,7 @@ def is_open(
 ) -> bool:
     """Whether more controls may decide about a training, one of `num_judged`; the baseline is the
     first of `equals`. `band_in`: the precision in which a training that stays in the band is judged
-    step by step, unless it seems worse."""
+    step by step, unless its loss is higher by more than the margin, which a wide band may hide."""
     losses = [training.losses for training in equals]
     stays_in_band = band_in is not None and _stays_in_band(losses, own, band_in)
     quantity = _quantity([*equals, own], margin)
@@ -111,7 +111,8 @@ def is_open(
         num_judged=num_judged,
         learned=None if quantity == "accuracy" else _fall(losses[0]),
     )
-    return outcome.asks_for_controls and (outcome.seems_worse or not stays_in_band)
+    may_be_worse = outcome.excess > outcome.margin
+    return outcome.asks_for_controls and (may_be_worse or not stays_in_band)
 
 
 def _stays_in_band(equals: Sequence[Losses], own: Training, precision: Precision) -> bool:
