@@ -210,32 +210,11 @@ HIDDEN = (
 SHADE = "cell => +getComputedStyle(cell, '::before').opacity"
 
 
-COVERED = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap(plot => {
-  const place = element => element.getBoundingClientRect();
-  const bar = [...plot.querySelectorAll('.modebar-group')].map(place);
-  const meets = (a, b) => a.left < b.right && b.left < a.right
-    && a.top < b.bottom && b.top < a.bottom;
-  return [...plot.querySelectorAll('text')]
-    .filter(text => place(text).width && bar.some(button => meets(button, place(text))))
-    .map(text => text.textContent);
-})"""
-"""Texts of charts that a mode bar covers."""
-
-
-def assert_nothing_is_covered(page: Page, chart: Locator) -> None:
-    chart.locator(".modebar-group").first.wait_for(state="attached")
-    page.wait_for_timeout(500)
-    assert page.evaluate(COVERED) == []
-    chart.scroll_into_view_if_needed()
-    chart.locator(".js-plotly-plot").hover()
-    chart.locator(".modebar-btn").first.click(trial=True)
-
-
 @pytest.mark.parametrize(
     "screen",
     ["projector", *(pytest.param(name, marks=pytest.mark.slow) for name in ("phone", "desk"))],
 )
-def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_zoom_together(
+def test_runs_are_in_sight_on_every_screen_and_their_charts_zoom_together(
     page: Page, address: str, screen: str
 ):
     width, height = SCREENS[screen]
@@ -270,8 +249,6 @@ def test_runs_are_in_sight_on_every_screen_and_no_bar_covers_their_charts_which_
         wait_until(lambda: first.evaluate(SHADE) == 0)
         edge = table.locator("td:first-child").first
         wait_until(lambda: edge.evaluate(SHADE.replace("before", "after")) == 1)
-
-    assert_nothing_is_covered(page, page.locator(".st-key-chart-compile_seconds"))
 
     page.get_by_role("radio", name="inductor", exact=True).click()
     times, loss = (page.locator(f".st-key-chart-run-{name}") for name in ("steps", "loss"))
@@ -343,17 +320,6 @@ def test_a_chart_has_its_place_before_it_is_drawn_and_the_tab_names_page_and_exp
     page.wait_for_function("document.title === 'Launch · Breakeven'")
     go(page, f"{address}/?view=Matrix")
     page.wait_for_function("document.title === 'Matrix · Experiments · Breakeven'")
-
-
-@pytest.mark.slow
-def test_no_mode_bar_covers_what_a_matrix_says(page: Page, address: str):
-    go(page, f"{address}/?view=Matrix")
-    chart = page.locator(".st-key-chart-matrix")
-    for width, height in (SCREENS["projector"], SCREENS["phone"]):
-        page.set_viewport_size({"width": width, "height": height})
-        chart.locator(".main-svg").first.wait_for()
-        wait_until(lambda: chart.locator(".main-svg").first.bounding_box()["width"] <= width)  # noqa: B023
-        assert_nothing_is_covered(page, chart)
 
 
 @pytest.mark.slow
@@ -460,6 +426,7 @@ def test_a_report_is_taken_away_and_archives_come_in_of_which_hostile_ones_do_no
 ) -> None:
     go(page, f"{address}/experiment?experiment={OLDER}&tab=Verdict")
     with page.expect_download() as data:
+        page.locator(".st-key-downloads-of-break-even button").click()
         page.locator(".st-key-download-break-even-parquet button").click()
     assert data.value.suggested_filename == "older-20261121-aaa0-break-even.parquet"
     page.locator(".st-key-export button").click()
@@ -557,6 +524,7 @@ def test_a_race_keeps_zoom_and_hidden_lines_while_data_arrive_and_is_stopped_and
     # While the chart moves, it has its title and its downloads.
     expect(page.get_by_text("Loss so far")).to_be_visible()
     with page.expect_download() as download:
+        page.locator(".st-key-downloads-of-race button").click()
         page.locator(".st-key-download-race-csv button").click()
     assert download.value.suggested_filename == "at-work-20261123-aaa2-race.csv"
     download.value.save_as(tmp_path / "race.csv")

@@ -96,8 +96,10 @@ def text(app: AppTest) -> str:
 
 
 def without_links(said: str) -> str:
-    without = re.sub(r"\[([^]]*)\]\(definitions#\w+\)", r"\1", said)
-    return re.sub(r'<a target="_blank" href="definitions#\w+">([^<]*)</a>', r"\1", without)
+    without = re.sub(r'\[([^]]*)\]\(definitions#\w+(?: "[^"]*")?\)', r"\1", said)
+    return re.sub(
+        r'<a target="_blank" href="definitions#\w+"(?: title="[^"]*")?>([^<]*)</a>', r"\1", without
+    )
 
 
 def opened_run(label: str = "inductor", **query: Any) -> AppTest:

@@ -35,11 +35,17 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], bytes]]:
-    """The content of each download button, by the button's key."""
+    """The content of each download button, by the button's key; every menu is open."""
     offered: dict[str, Callable[[], bytes]] = {}
 
     def button(label: str, data: Any, file_name: str, mime: str, key: str, **settings: Any) -> None:
         offered[key] = data if callable(data) else lambda: data
 
+    def menu(label: str, **settings: Any) -> Any:
+        opened = downloads.st.container()
+        opened.open = True
+        return opened
+
     monkeypatch.setattr(downloads.st, "download_button", button)
+    monkeypatch.setattr(downloads.st, "popover", menu)
     return offered

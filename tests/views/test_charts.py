@@ -27,7 +27,7 @@ from breakeven.views.charts.palette import KNOWN, run_looks
 from breakeven.views.comparison import headline, leaderboard
 from breakeven.views.comparison.cards import all_cards
 from breakeven.views.comparison.statistics_table import statistics_table
-from breakeven.views.shared.definition_links import axis
+from breakeven.views.shared.definition_links import axis, linked
 from tests.helpers.comparisons import comparison, pays, result, series
 from tests.helpers.journals import EXPERIMENT_ID, Recording
 
@@ -605,7 +605,7 @@ def test_a_reason_that_several_runs_share_is_said_once():
     ]
     no_answer = Plan(num_steps=None, answer=None, totals={}, best=None, baseline="baseline")
     assert headline.parity_reasons(results, no_answer) == [
-        "**eager, inductor**, [parity](definitions#parity): without a control "
+        f"**eager, inductor**, {linked('parity', 'parity')}: without a control "
         "it is not known how far rounding alone drives losses apart."
     ]
 

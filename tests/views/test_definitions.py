@@ -30,7 +30,7 @@ from tests.helpers.speed_journals import record_speed, speed_spec
 from tests.helpers.suites import HARNESS, SuiteRecorder, bring
 
 LINK = re.compile(r"definitions#(\w+)")
-LINKED_WORDS = re.compile(r"\[[^]]*\]\(definitions#\w+\)|`[^`]*`")
+LINKED_WORDS = re.compile(r'\[[^]]*\]\(definitions#\w+ "[^"]*"\)|`[^`]*`')
 QUANTITY = re.compile(
     r"\d[\d.,]*( ?(x|%|ms|s|min|h|[KMG]iB)|(?<=\d) (steps?|epochs?|samples?))(?![\w-])"
 )

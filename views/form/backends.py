@@ -9,6 +9,7 @@ from breakeven.runner.specs.backends import parse_backend
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.ladder import RUNGS, ladder_on
 from breakeven.views.form.field_widgets import Fields, Offer
+from breakeven.views.shared.inert import Markdown
 
 SETTINGS_HELP = (
     "The same backend can run several times with different settings, which you can type: "
@@ -21,7 +22,7 @@ SETTINGS_HELP = (
 )
 
 
-DEBUG_HELP = (
+DEBUG_HELP: Markdown = (
     "torch marks these as debugging tools: `eager` captures the graph and runs it as it is, "
     "`aot_eager` also traces the backward pass. They show which stage loses time or parity."
 )
@@ -31,7 +32,7 @@ def ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -
     """Asks for the backends; those for debugging, and one for each compiler stage, are folded away
     until one is chosen."""
     given = {text: parse_backend(text) for text in start.backends}
-    help = f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}"
+    help: Markdown = f"Each backend compiles the same training in a run of its own. {SETTINGS_HELP}"
     first = [
         text
         for text, arm in given.items()
@@ -41,7 +42,7 @@ def ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -
     first = [text for text, arm in given.items() if arm.backend in machine.debug_backends]
     is_debugging = bool(first or fields.typed("debug_backends", ()))
     with st.expander("Compiler debugging", icon=":material/bug_report:", expanded=is_debugging):
-        title = "Backends for testing and debugging"
+        title: Markdown = "Backends for testing and debugging"
         chosen += _ask(fields, "debug_backends", title, first, machine.debug_backends, DEBUG_HELP)
         _offer_ladder(fields, start, machine)
     order = [*start.backends, *chosen]
@@ -49,7 +50,12 @@ def ask_backends(fields: Fields, start: ExperimentSpec, machine: Capabilities) -
 
 
 def _ask(
-    fields: Fields, name: str, label: str, value: list[str], known: Sequence[str], help: str
+    fields: Fields,
+    name: str,
+    label: Markdown,
+    value: list[str],
+    known: Sequence[str],
+    help: Markdown,
 ) -> list[str]:
     # Names alone are offered: Enter would take the first entry that begins as what was typed.
     offer = Offer(list(known), typed=True)

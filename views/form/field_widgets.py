@@ -190,6 +190,7 @@ class Fields:
             options,
             default=first,
             required=True,
+            format_func=inert,
             key=self.widget(name),
             bind="query-params",
         )

@@ -1,6 +1,6 @@
 """Charts and tables with their downloads: as a picture, as an HTML page and as data.
 
-Every format takes one click; the menu "Size" has pictures of other sizes and colours.
+A chart has one menu of them, whose entries are made once it is open.
 
 Streamlit redraws its own charts for each new figure, whatever the figure's `uirevision`, and does
 not connect charts. Ours use the plotly.js of the package that draws the pictures: they receive new
@@ -94,7 +94,7 @@ def moving_chart(
     of a group with the same x-axis zoom together."""
     _chart(
         key=key,
-        height=figure.height + BAR_HEIGHT,
+        height=figure.height,
         data={
             "figure": figure.figure,
             "config": config,
@@ -108,8 +108,6 @@ def moving_chart(
 Draw = Callable[[], go.Figure]
 Data: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
 """A file's data, or a function that reads them on request: reading more than is drawn is slow."""
-BAR_HEIGHT = 14
-"""Pixels of the strip of the mode bar above a chart, in which its frame's padding is counted."""
 USUAL_HEIGHT = 450
 """Plotly's own, of a figure that sets none."""
 TOP_MARGIN = 8
@@ -187,12 +185,10 @@ class Card:
 
 NO_BROWSER = (
     "Pictures need Chromium or Chrome on the machine that serves this page, and there is none. "
-    "Use the camera in the chart's own toolbar: it works in every browser."
+    "Use the camera in the toolbar of the HTML page: it works in every browser."
 )
-CHART_CONFIG = {
-    "displaylogo": False,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
-}
+CHART_CONFIG = {"displayModeBar": False}
+"""A chart is zoomed by dragging, and shown whole by a double click."""
 STYLE = "picture_style"
 """Key in the session state: the size and the colours that were chosen last, for any chart."""
 STYLE_HELP = (
@@ -202,8 +198,8 @@ STYLE_HELP = (
 
 
 def show_card(card: Card, *, has_legend: bool = True) -> None:
-    """Shows the chart under its title, with the downloads on the right. A chart next to which the
-    page names the runs needs no legend; its downloads have one.
+    """Shows the chart under its title, with the menu of downloads on the right. A chart next to
+    which the page names the runs needs no legend; its downloads have one.
 
     Several figures of the same data are a choice, which the address keeps; only the chosen figure
     is drawn.
@@ -213,16 +209,14 @@ def show_card(card: Card, *, has_legend: bool = True) -> None:
             st.markdown(f"**{card.title}**", help=card.explanation, width="stretch")
             figures = card.figures
             chosen = "" if "" in figures else _ask_figure(list(figures), card.name)
-            with st.container(horizontal=True, width="content", gap="xsmall"):
-                _chart_downloads(card, chosen)
+            with st.container(width="content"):
+                _chart_downloads(card, chosen, origin())
         name = card.name
-        image = {"format": "png", "filename": with_origin(name), "scale": 2}
-        config = {**CHART_CONFIG, "toImageButtonOptions": image}
         # New data preserve zoom and hidden lines as long as figure and group stay the same.
         group = origin().name
         figure = card.written(chosen, group, has_legend=has_legend)
         with st.container(key=f"low-{name}") if figure.is_low else nullcontext():
-            moving_chart(figure, f"chart-{name}", config, unescape(card.title), group)
+            moving_chart(figure, f"chart-{name}", CHART_CONFIG, unescape(card.title), group)
 
 
 def table_downloads(data: Data, name: str, suffixes: Iterable[str] = TABLE_FORMATS) -> None:
@@ -302,31 +296,33 @@ def _ask_figure(options: list[str], name: str) -> str:
     return chosen if chosen in options else options[0]
 
 
-def _chart_downloads(card: Card, chosen: str) -> None:
-    title, about = unescape(card.title), origin()
+@st.fragment
+def _chart_downloads(card: Card, chosen: str, about: Origin) -> None:
+    """The menu of data, a page, and pictures in a size and colours; filled once it is open, without
+    the whole page."""
+    name, title = card.name, unescape(card.title)
+    menu = st.popover(
+        "Download",
+        icon=":material/download:",
+        type="tertiary",
+        key=f"downloads-of-{name}",
+        on_change="rerun",
+    )
+    if not menu.open:
+        return
 
     def page() -> bytes:
         return to_html(card.figure(chosen), title, card.numbers, about, card.caveat)
 
-    table_downloads(card.data, card.name)
-    download("HTML", page, f"{card.name}.html", "text/html")
-    draw = partial(_picture, card, chosen, about)
-    _pictures(card.name, draw, USUAL_STYLE)
-    with st.container(width="content"):
-        _other_sizes(card.name, about, draw)
-
-
-@st.fragment
-def _other_sizes(name: str, about: Origin, draw: Callable[[str, Style], bytes]) -> None:
-    """Pictures of other sizes and colours, made once the menu is open, without the whole page."""
-    menu = st.popover("Size", type="tertiary", key=f"size-of-{name}", on_change="rerun")
-    if not menu.open:
-        return
     with menu, files_of(about):
-        style = choose_style(name)
-        look = f"{style.size.title}-{style.theme.title}".lower().replace(" ", "-")  # `slide-dark`
         with st.container(horizontal=True):
-            _pictures(f"{name}-{look}", draw, style)
+            table_downloads(card.data, name)
+            download("HTML", page, f"{name}.html", "text/html")
+        style = choose_style(name)
+        look = f"-{style.size.title}-{style.theme.title}".lower().replace(" ", "-")  # `-slide-dark`
+        draw = partial(_picture, card, chosen, about)
+        with st.container(horizontal=True):
+            _pictures(f"{name}{'' if style == USUAL_STYLE else look}", draw, style)
 
 
 def _pictures(name: str, draw: Callable[[str, Style], bytes], style: Style) -> None:

@@ -5,7 +5,7 @@ from html import escape
 
 from breakeven.views.shared.inert import Html, Markdown, inert
 
-LINK = re.compile(r"\[([^\]]*)\]\(definitions#(\w+)\)")
+LINK = re.compile(r'\[([^\]]*)\]\(definitions#(\w+) "[^"]*"\)')
 BOLD = re.compile(r"\*\*(.+?)\*\*")
 CODE = re.compile(r"`([^`]+)`")
 MARKED = re.compile(

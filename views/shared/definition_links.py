@@ -21,8 +21,8 @@ def address(name: str) -> str:
 
 
 def linked(name: str, text: Markdown) -> Markdown:
-    """Markdown: the text of a number, linked to the number's definition."""
-    return f"[{text}]({address(name)})"
+    """Markdown: the text of a number, which says its definition on hover and leads to all of it."""
+    return f'[{text}]({address(name)} "{NUMBERS[name].definition}")'
 
 
 def sentence(stored: Sentence) -> Markdown:
@@ -34,14 +34,15 @@ def sentence(stored: Sentence) -> Markdown:
 
 
 def anchor_html(name: str, text: str, title: str = "") -> Html:
-    """The same link as HTML, also for axis titles of Plotly; `title` shows on hover."""
-    hover = f' title="{inert(title)}"' if title else ""
-    return f'<a target="_blank" href="{address(name)}"{hover}>{inert(text)}</a>'
+    """The same link as HTML; `title` shows on hover instead of the definition."""
+    hover = inert(title or NUMBERS[name].definition)
+    return f'<a target="_blank" href="{address(name)}" title="{hover}">{inert(text)}</a>'
 
 
 def axis(name: str, title: str = "") -> str:
     """An axis title with a link to the definition: the number's own with its unit, or `title`."""
-    return anchor_html(name, title or NUMBERS[name].axis_title)
+    written = inert(title or NUMBERS[name].axis_title)
+    return f'<a target="_blank" href="{address(name)}">{written}</a>'
 
 
 def without_link(title: str) -> str:

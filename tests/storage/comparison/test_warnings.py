@@ -62,7 +62,7 @@ from breakeven.storage.comparison.run_warnings import (
 )
 from breakeven.storage.comparison.warnings import ComparisonWarning, Recorded, classes_of_warnings
 from breakeven.storage.statistics.ranks import RanksApart
-from breakeven.views.shared.definition_links import sentence
+from breakeven.views.shared.definition_links import linked, sentence
 
 DISTURBED: list[Disturbance] = [
     Throttled(num_seen=2, num_looked=12, held_back=("heat",)),
@@ -152,7 +152,7 @@ def test_every_class_of_warnings_is_among_them() -> None:
 
 
 def test_a_page_links_the_figures_of_a_warning_and_nothing_else() -> None:
-    assert "differ by up to [3.1 %](definitions#noise_floor), and" in sentence(NOISY.words())
+    assert f"differ by up to {linked('noise_floor', '3.1 %')}, and" in sentence(NOISY.words())
     assert "differ by up to 3.1 %, and" in str(NOISY.words())
     foreign = EndedEarly(
         run="[5 s](x)",
@@ -170,6 +170,6 @@ def test_a_page_links_the_figures_of_a_warning_and_nothing_else() -> None:
 def test_a_recorded_text_with_numbers_leads_as_a_whole_to_what_warnings_are() -> None:
     warnings = [Recorded(text=text) for text in ("It left 3 out.", "Off.")]
     assert [sentence(warning.words()) for warning in warnings] == [
-        "[It left 3 out.](definitions#warnings)",
+        linked("warnings", "It left 3 out."),
         "Off.",
     ]

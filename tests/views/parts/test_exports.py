@@ -40,7 +40,9 @@ def losses(*labels: str):
     return loss_charts.losses(series("loss", **{label: [2.0, 1.0] for label in labels}))
 
 
-def test_file_names_begin_with_the_experiment(folder: DataDir, monkeypatch: pytest.MonkeyPatch):
+def test_file_names_begin_with_the_experiment(
+    folder: DataDir, monkeypatch: pytest.MonkeyPatch, files
+):
     named: dict[str, str] = {}
 
     def button(label: str, data: object, file_name: str, mime: str, key: str, **more: object):

@@ -26,6 +26,7 @@ from breakeven.views.report.content import advice, content
 from breakeven.views.report.markup import paragraphs
 from breakeven.views.report.menu import everything
 from breakeven.views.report.report_files import report, report_of
+from breakeven.views.shared.definition_links import linked
 from breakeven.views.shared.resources import EXAMPLES
 from tests.browser.zooming import x_range, zoom
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, record_experiment
@@ -174,8 +175,8 @@ def test_screens_lead_from_the_answer_to_what_to_do_which_is_that_of_the_plan(
     assert titles[0] == "Race" and titles[-1] == "What to do"
     assert len(titles) >= 5
     assert advice(compare(race, EXPERIMENT_ID)) == (
-        "Use inductor for [80 steps](definitions#num_steps): [11 s](definitions#planned_seconds) "
-        "instead of [16 s](definitions#planned_seconds), compiling included; it learns the same "
+        f"Use inductor for {linked('num_steps', '80 steps')}: {linked('planned_seconds', '11 s')} "
+        f"instead of {linked('planned_seconds', '16 s')}, compiling included; it learns the same "
         "thing. Below 30 steps (30 to 30), do not compile."
     )
 
