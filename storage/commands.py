@@ -280,7 +280,7 @@ def _continue_line(comparison: Comparison, planned: Plan, data_dir: DataDir) -> 
         return ""
     if why := why_not_continued(comparison.spec):
         instead = instead_of_continuing(comparison.spec, run)
-        return wrapped(f"it cannot be continued: {why}. {instead}.")
+        return wrapped(f"it cannot be continued: {why}. {instead}")
     steps, starts = planned.num_steps, planned.starts
     length = f" --plan '{write_length(steps, starts)}'" if steps else ""
     more = f"{comparison.experiment_id} --budget 10m{length}{data_dir.option}"

@@ -80,10 +80,10 @@ def check_can_continue(experiment: Experiment) -> None:
 
 
 def instead_of_continuing(spec: ExperimentSpec, baseline: RunDir) -> str:
-    """What to do instead."""
+    """What to do instead, as a sentence."""
     if why := why_too_short(spec, baseline):
         return why
-    return f"Run it again with {spec.kind.longer} instead"
+    return f"Run it again with {spec.kind.longer} instead."
 
 
 def why_not_continued(spec: ExperimentSpec) -> str | None:
@@ -100,9 +100,13 @@ def why_not_continued(spec: ExperimentSpec) -> str | None:
 
 
 def why_no_rounds(spec: ExperimentSpec) -> str | None:
-    """Why a training of such an experiment cannot start again for more rounds; None if it can."""
-    if spec.kind.why_no_rounds is not None:
-        return spec.kind.why_no_rounds
+    """Why such an experiment cannot have more rounds than its trainings; None if it can."""
+    return spec.kind.why_no_rounds or why_not_again(spec)
+
+
+def why_not_again(spec: ExperimentSpec) -> str | None:
+    """Why a training that ends while its experiment still measures cannot start again; None if it
+    can."""
     if spec.family_level is not None:
         return "it is a proposal of a family, which is judged once"
     if not spec.kind.has_speedups or not spec.takes_turns:

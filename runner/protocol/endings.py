@@ -18,6 +18,8 @@ Cause = Literal[
     "alike",
     "compiled",
 ]
+COMPILES_TOO_LONG = "compiling took longer than the whole training"
+"""Why a search stops a candidate: the reason of its end begins so."""
 CAUSES: dict[Cause, str] = {
     "exact": "every interval is narrower than {target}",
     "rounds": "the budget of {budget:.0f} rounds is spent",

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from breakeven.runner.experiments.continuing import why_not_again
 from breakeven.runner.experiments.queue import Experiment, submit
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.protocol.endings import Ending
+from breakeven.runner.protocol.endings import COMPILES_TOO_LONG, Ending
 from breakeven.runner.protocol.run_dir import RunDir
 from breakeven.runner.specs.arm_fields import Arm
 from breakeven.runner.specs.candidates import backend_text
 from breakeven.runner.specs.experiment import ExperimentSpec
+from breakeven.runner.specs.scenario_fields import PlanSpec
 from breakeven.runner.supervision.decision import Decision
 from breakeven.runner.supervision.race import LARGEST_GROUP, Race
 from breakeven.runner.supervision.stopping_rule import JournalTails
@@ -57,6 +59,7 @@ class Search:
         candidates may compile at the same time."""
         self._spec = spec
         self.compiling_at_once = compiling_at_once
+        self._may_repeat = why_not_again(spec) is None
         self._race = Race(spec, compiling_at_once)
         self._tails = JournalTails()
         self._labels: dict[RunDir, str] = {}
@@ -96,6 +99,7 @@ class Search:
             over=self._over,
             profiled=("baseline", self._race.best),
             block_steps=self._race.block_steps,
+            again=self._may_repeat,
         )
 
     def why_too_long(self, run: RunDir, seconds: float) -> str | None:
@@ -105,8 +109,8 @@ class Search:
         most = self._race.most_compile_seconds()
         if most is not None and seconds > most:
             return (
-                f"compiling took longer than the whole training of {self._spec.tune.steps:,} "
-                f"steps takes under {self._race.best}"
+                f"{COMPILES_TOO_LONG} of {self._spec.tune.steps:,} steps takes under "
+                f"{self._race.best}"
             )
         if self._elapsed > self._spec.tune.max_seconds:
             return f"the budget of {self._spec.tune.max_seconds:.4g} s was spent"
@@ -123,6 +127,10 @@ class Search:
         spec = experiment.spec
         spec = replace(spec, block_steps=self._race.block_steps or spec.block_steps)
         steps = confirming_steps(spec, finalists, step, self._race.rounds_to_confirm(finalists))
+        if not spec.workload.has_known_length:  # It may end before its speed is decided.
+            budget = CONFIRMING_SHARE * spec.tune.max_seconds
+            plan = PlanSpec(steps=spec.tune.steps, max_seconds=budget, parity="full")
+            spec = replace(spec, plan=plan)
         return submit(
             data_dir,
             replace(

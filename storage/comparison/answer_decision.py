@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from breakeven.runner.protocol.endings import COMPILES_TOO_LONG
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.texts import duration
 from breakeven.storage.comparison.compiler_warnings import CompilerGaveUp, CompilesThroughout
@@ -191,12 +192,15 @@ def answer(
 
 
 def _of_search_without_rival(comparison: Comparison, standing: Standings) -> Answer | None:
-    """The answer of a finished search that timed no candidate: compiling each took too long. None
-    without backends elsewhere."""
+    """The answer of a finished search that timed no candidate: compiling each took too long, or the
+    budget ended before. None without backends elsewhere."""
     is_over = all(RunState(result.state).is_final for result in comparison.results)
     has_baseline = standing.baseline is not None and not standing.baseline_ended_early
     if not (comparison.spec.kind.has_candidates and is_over and has_baseline):
         return None
+    for result in comparison.results:
+        if result.role == "backend" and not (result.reason or "").startswith(COMPILES_TOO_LONG):
+            return Answer(kind="not decided", reason="no speed", backend=result.label)
     return Answer(kind="do not compile", reason="slower")
 
 

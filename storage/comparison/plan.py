@@ -348,6 +348,8 @@ class Plan:
     compile_joules: Mapping[str, float] = field(default_factory=dict)
     """Energy of compiling by label, where it is known."""
     num_devices: int = 1
+    longer: str = "more steps"
+    """What lets such an experiment time more rounds, as the subject of a sentence."""
     has_only_compilers: bool = True
     """Whether the baseline has no compiler, and all arms differ from it by theirs and its
     settings."""
@@ -502,6 +504,7 @@ def plan(comparison: Comparison, num_steps: int | None, starts: int = 1) -> Plan
         },
         compile_joules=_joules_of_compiling(comparison),
         num_devices=comparison.spec.num_devices,
+        longer=comparison.spec.kind.longer,
         has_only_compilers=not (comparison.spec.named_arms or _compiles_baseline(comparison.spec)),
         compiles_baseline=_compiles_baseline(comparison.spec),
         choices=choices,

@@ -127,7 +127,10 @@ class Recorded(ComparisonWarning):
 
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
-        begun = [run.workload for run in measured.processes if run.workload]
+        # A run that ended before its first step may know less of its script than the others.
+        known = [run for run in measured.processes if run.workload]
+        begun = [run.workload for run in known if not run.steps.empty]
+        begun = begun or [run.workload for run in known]
         # In another revision of a script the same stands at other lines.
         has_revisions = len({workload.get("code_sha256") for workload in begun}) > 1
         of_runs = [

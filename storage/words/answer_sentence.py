@@ -257,9 +257,9 @@ def _undecided(planned: Plan, answer: Answer) -> str:
         case "break-even" if result is not None and result.break_even is not None:
             return _open_break_even(result.break_even)
         case "few rounds":
-            return f"fewer than {MIN_PAIRS} rounds were timed; more steps would decide"
+            return f"fewer than {MIN_PAIRS} rounds were timed; {planned.longer} would decide"
         case "no speed":
-            return f"no round of {answer.backend} can be compared; more steps would decide"
+            return f"no round of {answer.backend} can be compared; {planned.longer} would decide"
         case "still running":
             return f"{answer.backend} is not over yet"
         case "outcome":

@@ -10,6 +10,7 @@ import pytest
 
 from breakeven.runner.arguments.lengths import read_length, write_length
 from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.endings import COMPILES_TOO_LONG
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.settings import Prices
 from breakeven.runner.specs.experiment import (
@@ -478,8 +479,12 @@ def test_only_a_backend_that_surely_pays_for_its_compiling_is_named(scenario: st
     )
 
 
-@pytest.mark.parametrize("scenario", ["tune", "train"])
-def test_a_candidate_that_was_timed_only_a_few_times_is_not_advised_against(scenario: str) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "remedy"), [("tune", "a larger budget"), ("train", "more steps")]
+)
+def test_a_candidate_that_was_timed_only_a_few_times_is_not_advised_against(
+    scenario: str, remedy: str
+) -> None:
     """Two and a half times as fast as steps of 0.2 s, after 5 s of compiling: 4,005 s for 50,000
     steps instead of 10,000 s, and 6 s instead of 2.5 s for 12."""
     few = Ratio(median=2.5, low=None, high=None, p_value=None, n=3)
@@ -488,7 +493,7 @@ def test_a_candidate_that_was_timed_only_a_few_times_is_not_advised_against(scen
     compared_runs = comparison(base, fast, scenario=scenario)
     assert spoken(plan(compared_runs, 50_000)) == (
         "Not decided for 50,000 steps: probably use a, 1 h 7 min instead of 2 h 47 min, compiling "
-        "included, but fewer than 6 rounds were timed; more steps would decide; whether it learns "
+        f"included, but fewer than 6 rounds were timed; {remedy} would decide; whether it learns "
         "the same was not tested."
     )
     assert spoken(plan(compared_runs, 12)) == (
@@ -549,6 +554,34 @@ def test_a_candidate_that_a_search_ended_for_its_losses_is_not_advised(
     assert words == (
         "Nothing worked: inductor cannot be trusted: its losses leave the band of equal trainings."
     )
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (
+            f"{COMPILES_TOO_LONG} of 50,000 steps takes under baseline",
+            "Do not compile for 50,000 steps: no backend is faster.",
+        ),
+        (
+            "the budget of 40 s was spent",
+            "Not decided for 50,000 steps: no round of inductor can be compared; a larger budget "
+            "would decide.",
+        ),
+    ],
+)
+def test_a_search_that_timed_no_candidate_decides_only_if_compiling_took_too_long(
+    data_dir: DataDir, reason: str, words: str
+) -> None:
+    spec = replace(experiment_spec(num_steps=80), scenario="tune")
+    for label in ("baseline", "control"):
+        run = Recording(data_dir.runs, label, spec).claim().start()
+        run.blocks([0.2] * 8, falling_losses(80), 0.0)
+        run.stop("the budget is spent", cause="seconds", target_width=0.02, budget=40.0).end()
+    run = Recording(data_dir.runs, "inductor", spec).claim().start()
+    run.end(RunState.CANCELLED, reason)
+    with Store.in_memory(data_dir) as store:
+        assert spoken(plan(compare(store, EXPERIMENT_ID), 50_000)) == words
 
 
 def test_without_a_length_the_plan_says_the_best_choice_for_every_length() -> None:

@@ -39,7 +39,7 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
 optimizer = Own(model.parameters(), lr=0.1)
 model = breakeven.compile(model)
-for number in range(3000):
+for number in range({steps}):
     points = torch.randn(8, 4)
     loss = nn.functional.cross_entropy(model(points), (points[:, 0] > 0).long())
     loss.backward()
@@ -51,11 +51,13 @@ print("compiled", model._compiled_call_impl is not None)
 """Its optimizer waits unless it is fused."""
 
 
-def tuned(folder: Path, when_fused: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, Path]:
+def tuned(
+    folder: Path, when_fused: str, capfd: pytest.CaptureFixture[str], steps: int = 3_000
+) -> tuple[str, Path]:
     """What the command prints about the script, and the script."""
     script = folder / "project" / "train.py"
     script.parent.mkdir()
-    script.write_text(SCRIPT.format(when_fused=when_fused))
+    script.write_text(SCRIPT.format(when_fused=when_fused, steps=steps))
     main(
         [
             "tune",
@@ -81,7 +83,7 @@ def test_what_gains_is_confirmed_and_the_script_can_be_changed_so(
     assert confirmation.spec.confirms == search.experiment_id
     assert re.search(r"^none-fused +faster .* matches$", shown, re.M)
     answer = shown[shown.index("confirmed: train.py") :]
-    assert "use none-fused: " in answer and "\nand change by hand:\n" in answer
+    assert "Use none-fused for 20,000 steps: " in shown and "\nand change by hand:\n" in answer
     subprocess.run(["git", "apply"], input=answer.encode(), cwd=script.parent, check=True)
     ran = subprocess.run([sys.executable, script], text=True, check=True, stdout=subprocess.PIPE)
     assert ran.stdout == "compiled False\n"
@@ -95,3 +97,12 @@ def test_what_is_fast_and_wrong_never_wins_and_the_script_is_left_without_a_comp
     assert "Do not compile for 20,000 steps" in shown
     assert "to train without a compiler, change train.py" in shown
     assert len(list(experiments(DataDir(tmp_path / "data")))) == 1
+
+
+def test_a_script_that_ends_before_the_search_starts_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown, _ = tuned(tmp_path, "return super().step()", capfd, steps=50)
+    search, confirmation = experiments(DataDir(tmp_path / "data"))
+    assert confirmation.spec.confirms == search.experiment_id
+    assert re.search(r"^none-fused +faster ", shown, re.M), shown

@@ -52,7 +52,7 @@ def ran(
     """The search's runs by label, and the training that confirms it, of the fewest steps."""
     experiment_id = submit(data_dir, spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 0.0)
+        patch.setattr("breakeven.runner.supervision.search.CONFIRMING_SHARE", 1e-9)
         supervise(data_dir, fake.FAKE_WORKER)
     confirmations = [
         experiment
@@ -253,6 +253,9 @@ def test_the_best_of_a_script_is_confirmed_within_the_scripts_own_length(data_di
     assert confirmation is not None and confirmation.spec.backends == ("swift",)
     # Any other confirmation has at least 100 steps.
     assert confirmation.spec.script == script and confirmation.spec.training == spec.training
+    # It trains as long as the script does, and then starts again until its speed is decided.
+    plan_of_it = confirmation.spec.plan
+    assert (plan_of_it.steps, plan_of_it.parity) == (10_000, "full")
 
 
 def test_a_confirmation_has_enough_blocks_for_an_interval_however_small_the_budget() -> None:
