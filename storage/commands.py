@@ -60,13 +60,13 @@ from breakeven.storage.terminal.as_json import (
 )
 from breakeven.storage.terminal.compiling import caches_report, compile_report, ladder_report
 from breakeven.storage.terminal.correctness import checks_exit_status, correctness_report
+from breakeven.storage.terminal.imports import import_text
 from breakeven.storage.terminal.layout import wrapped
 from breakeven.storage.terminal.lists import list_json, list_table, listed, short_ids, wide_list
 from breakeven.storage.terminal.markdown import fenced, summary, write_summary
 from breakeven.storage.terminal.report import (
     causes_report,
     explain_report,
-    import_text,
     investigation_report,
     report,
     short_report,

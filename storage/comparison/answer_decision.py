@@ -187,7 +187,7 @@ def answer(
             backend=unmeasured[0].label,
         )
     if standing.counted or throughout:
-        return _not_to_compile(comparison, standing, num_steps, totals)
+        return _not_to_compile(comparison, standing, totals)
     return _nothing(comparison, standing)
 
 
@@ -255,7 +255,7 @@ def _open_question(result: Result) -> Reason:
 
 
 def _not_to_compile(
-    comparison: Comparison, standing: Standings, num_steps: int | None, totals: Mapping[str, float]
+    comparison: Comparison, standing: Standings, totals: Mapping[str, float]
 ) -> Answer:
     base = totals.get(comparison.baseline)
 

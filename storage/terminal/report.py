@@ -1,4 +1,4 @@
-"""What commands print about an experiment, and about an import."""
+"""What commands print about an experiment."""
 
 import re
 import textwrap
@@ -10,7 +10,6 @@ from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, listed, printable
 from breakeven.storage.comparison.results import AT_ONCE, Comparison, Result
 from breakeven.storage.comparison.warnings import Recorded
-from breakeven.storage.exchange.imports import Imported, ImportedRow
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import COMPILER_CAUSES, Investigation
 from breakeven.storage.numbers.formats import DASH, format_share
@@ -191,34 +190,6 @@ OFTEN_EMPTY = ("energy/step",)
 """Columns that are hidden if no run has a number."""
 OF_TRAINING = ("speedup (95 %)", "verdict", "break-even", "final loss", "accuracy", "parity")
 """Columns that are hidden in other scenarios if they are empty."""
-
-
-def import_text(imported: Imported) -> str:
-    """The result of an import: its rows, or a line for each experiment, run and omitted file."""
-    if imported.rows:
-        return _imported_table(imported.rows)
-    taken = imported.runs
-    lines = [f"experiment {experiment_id}" for experiment_id in taken.experiments]
-    lines += [f"  new run {run_id}" for run_id in taken.new_runs]
-    lines += [f"  run {run_id} was there already, the same" for run_id in taken.known_runs]
-    lines += [f"  left out: {printable(name)}" for name in taken.left_out]
-    return "\n".join(lines)
-
-
-def _imported_table(imported: Sequence[ImportedRow]) -> str:
-    """The imported rows of a benchmark's file; a failed row has no numbers."""
-    titles = ["imported", "outcome", "dev", "batch", "speedup", "step (ms)", "compile (s)"]
-    cells = [
-        [
-            *(row[name] for name in ("name", "outcome", "dev")),
-            *(
-                DASH if row[name] is None else f"{row[name]:.4g}"
-                for name in ("batch_size", "speedup", "abs_latency", "compilation_latency")
-            ),
-        ]
-        for row in imported
-    ]
-    return "\n".join(aligned_table([titles, *cells], NUM_TEXT_COLUMNS))
 
 
 VERDICT_COLUMNS: dict[str, Cell] = {
