@@ -30,11 +30,11 @@ CONTROL_PERTURBATION = 1e-5
 ENVIRONMENT_MARK = "@"
 """Between a label and the environment of the run: `inductor@torch211`."""
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,39}")
-RESERVED_LABELS = re.compile(r"(baseline|control(-\d+)?)(-on-\d+)?")
+RESERVED_LABELS = re.compile(r"baseline|control(-\d+)?")
 MAX_LABEL_BYTES = 150
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 LABEL = re.compile(rf"[A-Za-z0-9][\w.{ENVIRONMENT_MARK}-]*")
-WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "place", "environment")
+WHICH_RUN = ("label", "role", "repeat", "perturbation_seed", "environment")
 """Fields that distinguish runs with the same settings."""
 ARM_SETTINGS = (
     "scope",
