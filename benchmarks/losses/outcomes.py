@@ -96,18 +96,25 @@ KINDS: dict[str, Strays] = {
 }
 
 
-def judged(rng: np.random.Generator, strays: Strays, controls: int, planted: float) -> str:
-    """The verdict about one more training with this loss planted. No controls: they are added as
-    long as `is_open` asks for one."""
+def simulated(
+    rng: np.random.Generator, strays: Strays, planted: float
+) -> tuple[Floats, Callable[[], Floats]]:
+    """The losses of a training with a planted loss, and what makes those of an equal training."""
     steps = np.arange(STEPS)
     shared = END + 2 * np.exp(-steps / 100) + 0.1 * rng.normal(0, 1, STEPS)
     excess = planted * MARGIN.amount * END * (steps >= STEPS / 3)
-    own = shared + strays(rng) + excess
-    equals = [shared + strays(rng) for _ in range((controls or 1) + 1)]
+    return shared + strays(rng) + excess, lambda: shared + strays(rng)
+
+
+def judged(rng: np.random.Generator, strays: Strays, controls: int, planted: float) -> str:
+    """The verdict about one more training with this loss planted. No controls: they are added as
+    long as `is_open` asks for one."""
+    own, equal = simulated(rng, strays, planted)
+    equals = [equal() for _ in range((controls or 1) + 1)]
     while not controls and len(equals) <= CONTROLS_FOR_WORSE:
-        if not is_open([*map(_journal, equals)], _journal(own), MARGIN):
+        if not is_open([*map(journal, equals)], journal(own), MARGIN):
             break
-        equals.append(shared + strays(rng))
+        equals.append(equal())
     trainings = Trainings(
         equals=[(pd.Series(losses), NO_EVALUATIONS) for losses in equals],
         losses=pd.Series(own),
@@ -122,7 +129,7 @@ def judged(rng: np.random.Generator, strays: Strays, controls: int, planted: flo
     return outcome.verdict
 
 
-def _journal(losses: Floats) -> Training:
+def journal(losses: Floats) -> Training:
     return Training(dict(enumerate(losses.tolist())), seconds=1.0, precision=None, evaluations={})
 
 
