@@ -166,7 +166,7 @@ class Noisy(ComparisonWarning):
 
     def sentence(self) -> Sentence:
         return say(
-            "This machine is noisy: two equal runs differ by up to ",
+            "The machine was noisy: two equal runs differ by up to ",
             figure("noise_floor", self.noise_floor),
             ", and smaller differences are not called faster or slower.",
         )

@@ -237,8 +237,8 @@ def heat_map(backend_matrix: BackendMatrix) -> go.Figure:
         ygap=3,
         text=[[_cell_text(backend_matrix.quantity, cell) for cell in row] for row in rows],
         hoverongaps=False,
-        customdata=[[_cell_hover(backend_matrix.quantity, cell) for cell in row] for row in rows],
-        hovertemplate="%{customdata}<extra></extra>",
+        customdata=[[_hover_and_address(backend_matrix, cell) for cell in row] for row in rows],
+        hovertemplate="%{customdata[0]}<extra></extra>",
     )
     write_cells(figure)
     empty = [
@@ -254,8 +254,8 @@ def heat_map(backend_matrix: BackendMatrix) -> go.Figure:
         text=[format_verdict(cell.empty) for _, _, cell in empty],
         showlegend=False,
         textfont={"size": 12},
-        hovertemplate="%{customdata}<extra></extra>",
-        customdata=[_cell_hover(backend_matrix.quantity, cell) for _, _, cell in empty],
+        hovertemplate="%{customdata[0]}<extra></extra>",
+        customdata=[_hover_and_address(backend_matrix, cell) for _, _, cell in empty],
     )
     in_rows(figure, "", ABOVE_CELLS + CELL_HEIGHT * len(rows), down)
     # Even if every name is a number, such as a batch size.
@@ -314,6 +314,16 @@ def _cell_text(quantity: str, cell: MatrixCell) -> str:
     if (ended := _early_end(cell)) and ended not in (cell.value, *notes):
         notes.append(ended)
     return "<br>".join([_written(quantity, cell), *notes])
+
+
+def _hover_and_address(backend_matrix: BackendMatrix, cell: MatrixCell) -> tuple[str, str]:
+    """The text on hover, and where a click leads (`moving.js`): to the experiment, or to Launch
+    with another one of this column, in which the backend is missing."""
+    said = _cell_hover(backend_matrix.quantity, cell)
+    if cell.experiment_id:
+        return said, f"experiment?experiment={cell.experiment_id}"
+    others = (other.experiment_id for other in backend_matrix.cells if other.column == cell.column)
+    return said, f"launch?again={next(filter(None, others), '')}"
 
 
 def _cell_hover(quantity: str, cell: MatrixCell) -> str:

@@ -67,6 +67,16 @@ function roomFor({ data, layout }, box) {
   return { height: height + 8 * entries, margin: { ...margin, b: margin.b + 8 * entries } };
 }
 
+// A click on a mark that has an address of ours leads there.
+function leadOn(box) {
+  if (box.leadsOn) return;
+  box.leadsOn = true;
+  box.on("plotly_click", ({ points }) => {
+    const address = points[0]?.customdata?.[1];
+    if (/^(experiment|launch)\?[\w=-]+$/.test(address)) location.assign(address);
+  });
+}
+
 export default async function ({ data, parentElement }) {
   const box = parentElement.querySelector(".moving-chart");
   const figure = JSON.parse(data.figure);
@@ -85,6 +95,7 @@ export default async function ({ data, parentElement }) {
   box.drawnWidth = box.offsetWidth;
   await draw();
   link(Plotly, box, data.group);
+  leadOn(box);
   box.redraw = draw;
   watchTheme();
   watchWidth(Plotly, box);

@@ -36,6 +36,8 @@ from breakeven.views.shared.resources import ingest_or_warn
 COMPUTE_SECONDS = 0.3
 """Time limit of each computation of missing numbers: a page must not wait for all of them."""
 LOOK_SECONDS = 0.5
+SEPARATED = ("device", "precision")
+"""What a matrix does not mix unasked."""
 LOOK_SECONDS_WHILE_RUNNING = 3.0
 """Longer, because each computation disturbs a run that this machine times."""
 IS_DUE = "experiments look is due"
@@ -117,13 +119,33 @@ def show_as_matrix(store: Store, frame: pd.DataFrame, wanted: Filter) -> None:
     rows = backend_rows(store, matching, wanted.facets.get("environment", ()))
     pending = tell_pending(matching)
     if not rows.empty:
-        show_matrix(matrix(rows, across, quantity))
+        show_matrix(matrix(_alike(rows, across, wanted), across, quantity))
     elif not pending:
         st.info(
             "No finished experiment matches. Remove a word or a filter.",
             icon=":material/search_off:",
         )
     compute_meanwhile(store, frame, list(matching["experiment_id"].dropna()))
+
+
+def _alike(rows: pd.DataFrame, across: str, wanted: Filter) -> pd.DataFrame:
+    """The rows of one device and precision, the latest unless the reader picks others; all of them
+    where the columns or the filter tell them apart."""
+    names = [name for name in SEPARATED if name != across and name not in wanted.facets]
+    groups = rows[names].astype(str).agg(" · ".join, axis=1) if names else rows.index.astype(str)
+    known = list(dict.fromkeys(reversed(groups.tolist())))
+    if not names or len(known) < 2:
+        return rows
+    everything = "all"
+    chosen = st.segmented_control(
+        "Only those of",
+        [*known, everything],
+        default=known[0],
+        required=True,
+        format_func=inert,
+        key="matrix-of",
+    )
+    return rows if chosen == everything else rows[groups == (chosen or known[0])]
 
 
 def show_matrix(backend_matrix: BackendMatrix) -> None:
@@ -139,7 +161,7 @@ def show_matrix(backend_matrix: BackendMatrix) -> None:
                 name="matrix",
                 numbers=[backend_matrix.quantity],
                 help="Each cell shows the latest experiment with that backend; point at a cell for "
-                "its interval. Grey is near 1.",
+                "its interval, click it to open it. Grey is near 1.",
             )
         )
     if backend_matrix.mixed:
@@ -238,18 +260,19 @@ def show_trends(all_series: Sequence[Series], pending: int) -> None:
     )
     shown = groups[key if key in groups else keys[0]]
     quantity = METRICS[shown[0].quantity]
-    with files_of(Origin(name="trend", facts=(f"{shown[0].title} · {shown[0].device}",))):
-        show_card(
-            Card(
-                f"{quantity.title} over time",
-                lambda: trend(shown),
-                lambda: _points_table(shown),
-                name="trend",
-                numbers=["trend", shown[0].quantity],
-                help="Each mark is an experiment, each line a level, each arrow a step, which is "
-                "a lasting change. Dashed lines: another version of torch.",
+    if sum(len(series.points) for series in shown) > len(shown):  # A single one has no trend.
+        with files_of(Origin(name="trend", facts=(f"{shown[0].title} · {shown[0].device}",))):
+            show_card(
+                Card(
+                    f"{quantity.title} over time",
+                    lambda: trend(shown),
+                    lambda: _points_table(shown),
+                    name="trend",
+                    numbers=["trend", shown[0].quantity],
+                    help="Each mark is an experiment, each line a level, each arrow a step, which "
+                    "is a lasting change. Dashed lines: another version of torch.",
+                )
             )
-        )
     with st.expander("Every experiment", icon=":material/table:"):
         st.dataframe(
             _linked_points(shown),

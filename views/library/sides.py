@@ -1,6 +1,7 @@
 """Experiments side by side: speedups, other numbers, differences, scaling over devices."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, combinations, islice
 
 import pandas as pd
 import streamlit as st
@@ -248,6 +249,7 @@ def show(store: Store) -> None:
             "compare days, machines, versions, batch sizes or precisions.",
             icon=":material/compare_arrows:",
         )
+        suggest(listed, names, chosen)
         return
     sides = load_sides(store, chosen)
     show_who(sides)
@@ -256,6 +258,31 @@ def show(store: Store) -> None:
     facts = tuple(f"{side.letter}: {side.name} · {side.experiment_id}" for side in sides)
     with files_of(Origin(name=slug("-".join(side.name for side in sides)), facts=facts)):
         show_all(store, sides)
+
+
+ALIKE = ["task", "model", "data"]
+"""What experiments have in common that are suggested."""
+MOST_SUGGESTED = 5
+
+
+def suggest(listed: pd.DataFrame, names: Mapping[str, str], chosen: Sequence[str]) -> None:
+    """Links to pairs of experiments of one model and data: with the chosen one, or the latest."""
+    groups = [list(group.index) for _, group in listed.groupby(ALIKE, sort=False, dropna=True)]
+    pairs: Iterable[tuple[str, str]] = chain(*(combinations(group, 2) for group in groups))
+    if chosen:
+        others = chain(*(group for group in groups if chosen[0] in group))
+        pairs = ((chosen[0], other) for other in others if other != chosen[0])
+    suggested = list(islice(pairs, MOST_SUGGESTED))
+    if not suggested:
+        return
+    st.markdown("Of the same model and data:")
+    for pair in suggested:
+        st.page_link(
+            "views/all_experiments.py",
+            label=inert(" and ".join(names[key] for key in pair)),
+            icon=":material/compare_arrows:",
+            query_params=[("view", "Side by side"), *((PARAMETER, key) for key in pair)],
+        )
 
 
 def show_who(sides: Sequence[Side]) -> None:

@@ -40,8 +40,6 @@ MAX_HEIGHT = 560
 """Pixels; a longer table scrolls."""
 KEY = "experiments-table"
 """Key of the card that holds the table; opening.js looks for it."""
-LONGEST_NAME = 28
-"""Letters that fit into the column of names."""
 PENDING = "comparing …"
 PICKED = "experiments picked"
 """Key in the session state: the ids of the selected rows."""
@@ -68,10 +66,6 @@ def _text(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda row: plain(row[name]) if isinstance(row[name], str) else row[name]
 
 
-def _name(row: dict[str, Any]) -> str:
-    return words.shortened(plain(row["name"]), LONGEST_NAME)
-
-
 def _verdict(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda row: row[name] and format_verdict(row[name])
 
@@ -92,20 +86,15 @@ def _number(
     return Column(title, value, number, st.column_config.NumberColumn, settings, True)
 
 
-def _verdict_of_best(row: dict[str, Any]) -> str | None:
-    """`faster: inductor`, because a speedup is that of the best backend."""
-    if row["verdict"] is None:
-        return None
-    verdict = format_verdict(row["verdict"])
-    return f"{verdict}: {plain(row['best'])}" if row["best"] else verdict
+VERDICT_COLORS = {"faster": "green", "slower": "red", "same": "gray", "unsure": "orange"}
 
 
 COLUMNS = {
     "name": Column(
         "Name",
-        _name,
+        _text("name"),
         config=st.column_config.ButtonColumn,
-        settings=(("pinned", True), ("width", 195), ("type", "tertiary"), ("alignment", "left")),
+        settings=(("pinned", True), ("width", 250), ("type", "tertiary"), ("alignment", "left")),
     ),
     "state": Column("State", lambda row: words.STATES[row["state"]][0], settings=(("width", 90),)),
     "answer": Column(
@@ -113,20 +102,31 @@ COLUMNS = {
         lambda row: capital(plain(row["answer"] or "")) or None,
         settings=(("width", 200),),
     ),
-    "best": Column("Best backend", _text("best"), settings=(("width", 110),)),
+    "best": Column(
+        "Best arm",
+        lambda row: _text("best")(row) if row["known"] else PENDING,
+        settings=(("width", 190),),
+    ),
     "speedup": _number("Speedup", "speedup", "%.2fx", "speedup", width=70),
     "interval": Column(
-        "Interval", lambda row: None, "speedup_low", st.column_config.ImageColumn, (("width", 140),)
+        "Interval", lambda row: None, "speedup_low", st.column_config.ImageColumn, (("width", 130),)
     ),
     "verdict": Column(
         "Verdict",
-        lambda row: _verdict_of_best(row) if row["known"] else PENDING,
+        lambda row: [_verdict("verdict")(row)] if row["verdict"] else [],
         "speed_verdict",
-        settings=(("width", 180),),
+        st.column_config.MultiselectColumn,
+        (
+            ("width", 95),
+            ("options", [format_verdict(verdict) for verdict in VERDICT_COLORS]),
+            ("color", list(VERDICT_COLORS.values())),
+        ),
     ),
     "parity": Column("Parity", _verdict("parity"), "parity", settings=(("width", 112),)),
     "compile": _number("Compile latency", "compile_seconds", "%.1f s", "compile_seconds"),
-    "steps": _number("Break-even", "break_even_steps", "%,.0f steps", "break_even_steps"),
+    "steps": _number(
+        "Break-even", "break_even_steps", "%,.0f steps", "break_even_steps", width=105
+    ),
     "pays": Column("Pays off after", _verdict("break_even_verdict"), "break_even_verdict"),
     "losses": Column(
         "Loss", _text("losses"), "loss", st.column_config.LineChartColumn, (("width", 110),)
@@ -146,7 +146,7 @@ COLUMNS = {
         "When",
         _text("submitted"),
         config=st.column_config.DatetimeColumn,
-        settings=(("format", "D MMM YYYY, HH:mm"), ("width", 140)),
+        settings=(("format", "D MMM YYYY, HH:mm"), ("width", 135)),
     ),
     "duration": _number("Duration", "duration", "%.1f min", "elapsed_seconds", 1 / 60),
     "tags": Column("Tags", lambda row: list(row["tags"]), config=st.column_config.ListColumn),
@@ -161,18 +161,19 @@ COLUMNS = {
 }
 USUAL = (
     "name",
-    "speedup",
-    "answer",
+    "when",
+    "best",
     "verdict",
+    "speedup",
     "interval",
-    "state",
-    "parity",
-    "compile",
     "steps",
+    "parity",
+    "answer",
+    "state",
+    "compile",
     "losses",
     "device",
     "torch",
-    "when",
     "tags",
 )
 

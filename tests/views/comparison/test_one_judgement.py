@@ -139,7 +139,7 @@ def test_what_did_not_finish_is_nowhere_the_best_and_nowhere_as_if_it_had(data_d
     assert "aot_eager" in listed and "inductor" not in listed
     heat, *_ = heat_map(by_speed).data
     said = dict(zip(heat.y, (texts[0] for texts in heat.text), strict=True))
-    hover = dict(zip(heat.y, (texts[0] for texts in heat.customdata), strict=True))
+    hover = dict(zip(heat.y, (row[0][0] for row in heat.customdata), strict=True))
     assert said == {"aot_eager": "1.33x", "inductor": "4.00x<br>failed"}
     assert "before it ended: out of memory" in hover["inductor"]
     assert "ended" not in hover["aot_eager"]

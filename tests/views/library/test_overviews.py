@@ -1,5 +1,6 @@
 """Matrix, Trends and Devices as readers see them."""
 
+import re
 import socket
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.states import RunState
-from tests.helpers.journals import record_experiment
+from tests.helpers.journals import EXPERIMENT_ID, record_experiment
 from tests.helpers.machine import MACHINE
 from tests.helpers.nights import NOISE, SPEC, record_night, record_slower_torch
 from tests.helpers.pages import close_store, compare_all, opened, text
@@ -60,6 +61,11 @@ def test_cells_that_differ_in_more_than_the_columns_say_so(folder: DataDir) -> N
     record_experiment(folder.runs, bigger, "20261122-093015-123456-7f3a")
     compare_all(folder)
     app = opened("experiments", view="Matrix", across="batch")
+    # Unasked, only the precision of the latest experiment is shown.
+    assert "also differ" not in text(app)
+    (cells,) = (frame.value for frame in app.dataframe)
+    assert list(cells["Batch size"]) == ["16"]
+    app.button_group(key="matrix-of").set_value("all").run()
     assert "These experiments also differ in precision (bf16, float32)" in text(app)
     (cells,) = (frame.value for frame in app.dataframe)
     assert list(cells["Batch size"]) == ["8", "16"]
@@ -72,3 +78,12 @@ def test_the_devices_of_this_machine_are_listed_with_what_they_are_busy_with(fol
     (shown,) = (frame.value for frame in app.dataframe)
     assert set(shown["id"]) == {device.id for device in MACHINE.devices}
     assert set(shown["host"]) == {socket.gethostname()} and set(shown["busy"]) == {"nothing"}
+
+
+def test_side_by_side_suggests_pairs_of_one_model_and_data(folder: DataDir) -> None:
+    record_experiment(folder.runs, SPEC)
+    second = "20261122-093015-123456-7f3a"
+    record_experiment(folder.runs, SPEC, second)
+    app = opened("experiments", view="Side by side")
+    (link,) = [link for link in app.get("page_link") if "side=" in link.proto.query_string]
+    assert set(re.findall("side=([^&]+)", link.proto.query_string)) == {EXPERIMENT_ID, second}
