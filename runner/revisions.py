@@ -6,15 +6,27 @@ becomes that of a commit by replacing the tracked files that differ.
 
 import io
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
 from breakeven.runner.errors import InvalidSpec, WorkloadError
-from breakeven.runner.specs.arms import REVISION_MARK, Changes, read_changes, split_name
-from breakeven.runner.start_folders import path_from
+from breakeven.runner.specs.arms import (
+    ARGUMENTS_MARK,
+    BACKENDS,
+    PYTHON_MARK,
+    REVISION_MARK,
+    Changes,
+    read_changes,
+    split_name,
+)
+from breakeven.runner.start_folders import executable, path_from
 
+SAME_WORD = 0.8
+"""Likeness, of at most 1, of a mistyped word to the one that is meant."""
 NO_GIT = "git is not installed here, so no arm can have a revision or a diff"
 MakeReal = Callable[[PurePosixPath], Path]
 """Makes a path of the copy, with the folders around it, a copy instead of a link, so that nothing
@@ -43,7 +55,9 @@ def resolved_arm(text: str, folders: Folders) -> str:
 def resolved_changes(text: str, folders: Folders, field: str) -> str:
     """Changes of an arm or of the baseline, as `resolved_arm`. Raises `InvalidSpec`."""
     changes = read_changes(text, field)
-    commit, diff = changes.revision, changes.diff
+    if ARGUMENTS_MARK not in shlex.split(text):
+        _check_mistyped(changes, field)
+    commit, diff, python = changes.revision, changes.diff, changes.python
     if commit is not None:
         commit = commit_of(folders.script, commit, field)
     if diff is not None:
@@ -51,9 +65,16 @@ def resolved_changes(text: str, folders: Folders, field: str) -> str:
         if not file.is_file():
             raise InvalidSpec(field, REVISION_MARK + diff, f"there is no file {file}")
         diff = str(file)
+    if python is not None:
+        file = executable(python, folders.typed)
+        if not file.is_file():
+            rule = f"names no Python, and no folder of an environment: there is no file {file}"
+            raise InvalidSpec(field, PYTHON_MARK + python, rule)
+        python = str(file)
     named = Changes(
         revision=commit,
         diff=diff,
+        python=python,
         variables=changes.variables,
         backend=changes.backend,
         arguments=tuple(
@@ -61,6 +82,14 @@ def resolved_changes(text: str, folders: Folders, field: str) -> str:
         ),
     )
     return named.text
+
+
+def _check_mistyped(changes: Changes, field: str) -> None:
+    """Refuses a first argument that is nearly the name of a backend."""
+    word, colon, settings = next(iter(changes.arguments), "").partition(":")
+    for backend in get_close_matches(word, BACKENDS, 1, SAME_WORD):
+        rule = f"is no backend; did you mean {backend}{colon}{settings}? If it is an argument, "
+        raise InvalidSpec(field, word + colon + settings, f"{rule}write -- before it")
 
 
 def commit_of(folder: Path, revision: str, field: str) -> str:

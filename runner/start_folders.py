@@ -7,6 +7,7 @@ from pathlib import Path
 
 LEFT_OUT = {"__pycache__", "node_modules", "venv", "env"}
 """Folders that no copy has, like hidden folders such as `.git`: no script reads them by path."""
+IN_ENVIRONMENT = "bin/python"
 MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 """Files and folders at the top of a project."""
 
@@ -27,6 +28,13 @@ def project_of(folder: Path) -> Path:
         if any((parent / mark).exists() for mark in MARKS):
             return parent
     return folder
+
+
+def executable(python: str, typed: Path) -> Path:
+    """The full path of a Python that is given as a file or by the folder of its environment, from
+    the folder in which it is typed. Links are kept: Python finds its packages by this path."""
+    path = Path(os.path.abspath(typed / Path(python).expanduser()))
+    return path / IN_ENVIRONMENT if path.is_dir() else path
 
 
 def start_folder(file: Path, *, is_module: bool) -> str:

@@ -5,7 +5,6 @@ Names, types, choices and texts come from `runner/specs/`. Rare fields have no o
 """
 
 import argparse
-import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -18,6 +17,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.capabilities import Capabilities
 from breakeven.runner.machine.quick_race import QUICK_RACE
 from breakeven.runner.revisions import Folders, resolved_arm, resolved_changes
+from breakeven.runner.specs.arms import name_of_python
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.specs.fields import Field, fields_of, require
 from breakeven.runner.specs.ladder import with_ladder
@@ -321,12 +321,8 @@ def devices_for(ranks: int, visible: str | None, machine: Capabilities) -> tuple
 
 
 def environment_of(python: str) -> str:
-    """A Python that a command names as an environment of the experiment: `NAME=PYTHON`. The name is
-    that of the project whose `.venv` has it, or of the environment's folder."""
-    folder = Path(python).parent.parent
-    usual = folder.name.lstrip(".") in ("venv", "env")
-    name = re.sub(r"[^A-Za-z0-9.-]+", "-", folder.parent.name if usual else folder.name)
-    return f"{name.strip('.-')[:40] or 'python'}={python}"
+    """A Python that a command names as an environment of the experiment: `NAME=PYTHON`."""
+    return f"{name_of_python(python)}={python}"
 
 
 def write_script(spec: ExperimentSpec) -> list[str]:

@@ -19,6 +19,7 @@ from breakeven.runner.errors import RunnerError
 from breakeven.runner.machine.run_variables import PASS_VARIABLE
 from breakeven.runner.masking import is_secret_name
 from breakeven.runner.specs.values import nearest
+from breakeven.runner.start_folders import IN_ENVIRONMENT, executable
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 PYTHON = re.compile(r"python(\d(\.\d+)?t?)?")
@@ -152,7 +153,6 @@ NO_OPTIONS = {
     "E": "a run needs its environment variables; leave it out",
     "I": "a run needs its environment variables; leave it out",
 }
-IN_ENVIRONMENT = "bin/python"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ONE_RANK = {
     "RANK": "0",
@@ -220,7 +220,7 @@ class _Reader:
         self._python: str | None = None
         """The Python of the environment in which the program starts; None if none was named."""
         if python is not None:
-            self._python = self._answer("", "", _executable(python))["python"]
+            self._python = self._answer("", "", str(executable(python, Path.cwd())))["python"]
             self._folders.insert(0, str(Path(self._python).parent))
 
     def read(self, words: Sequence[str]) -> TypedCommand:
@@ -452,12 +452,6 @@ def _python_file(answer: Mapping[str, Any], name: str) -> Path:
     if not file.endswith(".py"):
         raise RunnerError(f"{name} is {file}, which is no Python file")
     return Path(file)
-
-
-def _executable(python: str) -> str:
-    """The full path of a Python that is given as a file or by the folder of its environment."""
-    path = Path(python).expanduser().absolute()
-    return str(path / IN_ENVIRONMENT if path.is_dir() else path)
 
 
 def _existing(path: str) -> Path:

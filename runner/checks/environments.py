@@ -13,7 +13,7 @@ from breakeven.runner.checks.allowed_code import allowed
 from breakeven.runner.errors import InvalidSpec
 from breakeven.runner.machine.run_variables import without_own_python
 from breakeven.runner.protocol.data_dir import DataDir
-from breakeven.runner.specs.arms import pythons
+from breakeven.runner.specs.arms import PYTHON_MARK, pythons
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.suites import SUITES
 
@@ -39,10 +39,13 @@ os._exit(0)
 def check_environments(spec: ExperimentSpec, data_dir: DataDir) -> None:
     """Raises `CodeNotAllowed` for an environment whose Python may not run here, and `InvalidSpec`
     for one that cannot execute the runs, with the reason."""
-    for name, python in pythons(spec.environments).items():
+    names = {python: name for name, python in pythons(spec.environments).items()}
+    for python in spec.other_pythons:
         check_allowed(python, data_dir)
         if why := why_unfit(python, packages_needed(spec)):
-            raise InvalidSpec("environments", f"{name}={python}", why)
+            if python in names:
+                raise InvalidSpec("environments", f"{names[python]}={python}", why)
+            raise InvalidSpec("named_arms", f"{PYTHON_MARK}{python}", why)
 
 
 def check_allowed(python: str, data_dir: DataDir) -> None:

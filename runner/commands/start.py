@@ -205,18 +205,16 @@ def read_work(data_dir: DataDir, options: argparse.Namespace) -> ExperimentSpec:
     machine = read_capabilities(data_dir) or likely_capabilities()
     if options.environments:
         options.environments = resolved(data_dir, options.environments)
-    named: Sequence[str] = options.environments or ()
+    typed_pythons = tuple(pythons(options.environments or ()).values())
     allowed: list[Path] = []
     typed = getattr(options, "typed", None)
     if typed or (typed is not None and not hasattr(options, "spec")):  # `tune` needs no command.
         spec = read_script(options, machine)
-        named = spec.environments
+        typed_pythons = spec.other_pythons
         allowed += folders_of_script(spec)
     else:
         spec = read_spec(options, adjusted(QUICK_RACE, machine))
-    allowed += [
-        Path(python).parent for python in pythons(named).values() if not is_own(python, data_dir)
-    ]
+    allowed += [Path(python).parent for python in typed_pythons if not is_own(python, data_dir)]
     if hasattr(options, "allow_code"):  # `queue add` starts no supervisor.
         options.allow_code = [*options.allow_code, *allowed]
         _allow_code(data_dir, options)

@@ -366,7 +366,7 @@ def _backends_of_torch(spec: ExperimentSpec) -> list[str]:
     return [
         arm.backend
         for arm in spec.possible_arms
-        if arm.backend and not arm.path_of_backend and not arm.environment
+        if arm.backend and not arm.path_of_backend and not (arm.environment or arm.python)
     ]
 
 

@@ -17,7 +17,6 @@ from breakeven.runner.experiments.queue import writing
 from breakeven.runner.logs import log_action
 from breakeven.runner.protocol.data_dir import DataDir
 from breakeven.runner.specs.arm_fields import ENVIRONMENT_NAME
-from breakeven.runner.specs.arms import pythons
 from breakeven.runner.specs.values import nearest
 
 OWN = "own"
@@ -148,8 +147,7 @@ def remove(data_dir: DataDir, environment: UvEnvironment) -> None:
     """Removes an environment; raises `RunnerError` while a run that has not ended needs it."""
     for run in data_dir.unrecorded_runs():
         with suppress(InvalidSpec, InvalidRunFolder, OSError):
-            needed = pythons(run.read_spec().experiment.environments).values()
-            if str(environment.python) in needed:
+            if str(environment.python) in run.read_spec().experiment.other_pythons:
                 raise RunnerError(f"{run.run_id} has not ended and needs it")
     with writing(environment.folder):
         shutil.rmtree(environment.folder)

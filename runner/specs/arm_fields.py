@@ -50,7 +50,7 @@ ARM_SETTINGS = (
 )
 NEED_NO_COMPILER = ("math_attention", "optimizer", "tf32", "batch_times", "loader_workers")
 """Those that act without a compiler."""
-CHANGES = ("arguments", "variables", "revision", "diff")
+CHANGES = ("arguments", "variables", "revision", "diff", "python")
 """What an arm can change beside compiler and settings."""
 CHANGE_TRAINING = ("math_attention", "tf32", "batch_times", "arguments", "revision", "diff")
 """What may change the mathematics of a training, and not only its rounding."""
@@ -116,6 +116,8 @@ class Arm(Spec):
     """Commit of the script's repository; empty for the files as they are."""
     diff: str = ""
     """Full path of a diff that is applied to these files."""
+    python: str = ""
+    """Full path of the Python in which the run executes; empty for that of its environment."""
 
     def check_rules(self) -> None:
         rule = "must be letters, digits, '.', '_', '-' or '@', starting with a letter or digit"
@@ -138,6 +140,8 @@ class Arm(Spec):
         self.require("revision", bool(is_commit), rule)
         rule = "must name a diff by its full path"
         self.require("diff", not self.diff or PurePath(self.diff).is_absolute(), rule)
+        rule = "must name the Python by its full path, such as /home/me/torch211/bin/python"
+        self.require("python", not self.python or PurePath(self.python).is_absolute(), rule)
         check_variables("variables", self.variables)
 
     @property

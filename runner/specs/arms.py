@@ -5,6 +5,7 @@ what differs from the baseline:
     threads=OMP_NUM_THREADS=8              environment variables, in capital letters
     pr=@HEAD                               a revision of the script's repository
     fix=@/home/me/fix.diff                 a diff on top of the baseline's revision
+    torch211=python=/home/me/torch211/bin/python   a Python
     graphs=inductor:mode=reduce-overhead   a backend
     new=@feature inductor --use-liger      any of these; all after the first argument is arguments
 
@@ -53,6 +54,7 @@ BACKENDS = (
 """Words that name a backend by themselves; others have a path, `package.module:attribute`."""
 DIFF_SUFFIXES = (".diff", ".patch")
 REVISION_MARK = "@"
+PYTHON_MARK = "python="
 CHANGES_NOTHING = (
     "changes nothing: it is the baseline. Name another backend, or give an arm an argument, a "
     f"variable, a revision or a setting, such as {NO_COMPILER}:optimizer=fused"
@@ -78,6 +80,7 @@ class Changes:
 
     revision: str | None = None
     diff: str | None = None
+    python: str | None = None
     variables: tuple[str, ...] = ()
     backend: str | None = None
     """With settings; None if no word names one."""
@@ -89,6 +92,7 @@ class Changes:
         mark = (ARGUMENTS_MARK,) if self._needs_mark else ()
         words = (
             *(REVISION_MARK + where for where in (self.revision, self.diff) if where),
+            *(PYTHON_MARK + path for path in (self.python,) if path),
             *self.variables,
             *filter(None, [self.backend]),
             *mark,
@@ -110,6 +114,7 @@ class Changes:
             role=role,
             revision=base.revision if self.revision is None else self.revision,
             diff=base.diff if self.diff is None else self.diff,
+            python=base.python if self.python is None else self.python,
             variables=(*kept, *self.variables),
             arguments=(*base.arguments, *self.arguments),
         )
@@ -128,6 +133,10 @@ def read_changes(text: str, field: str) -> Changes:
             break
         if word.startswith(REVISION_MARK):
             changes = _with_revision(changes, word.removeprefix(REVISION_MARK), field, text)
+        elif word.startswith(PYTHON_MARK):
+            python = word.removeprefix(PYTHON_MARK)
+            require(bool(python) and changes.python is None, field, text, "must name one Python")
+            changes = replace(changes, python=python)
         elif VARIABLE.fullmatch(word):
             changes = replace(changes, variables=(*changes.variables, word))
         else:
@@ -148,7 +157,7 @@ def _is_change(word: str) -> bool:
     """Whether a word is no argument."""
     return (
         word == ARGUMENTS_MARK
-        or word.startswith(REVISION_MARK)
+        or word.startswith((REVISION_MARK, PYTHON_MARK))
         or bool(VARIABLE.fullmatch(word))
         or word.partition(":")[0] in BACKENDS
         or bool(BY_PATH.match(word) and not word.startswith("-"))
@@ -262,12 +271,21 @@ def short_revision(arm: Arm) -> str:
     return " + ".join(filter(None, [arm.revision[:7], arm.diff and PurePath(arm.diff).name]))
 
 
+def name_of_python(python: str) -> str:
+    """The name of the project whose `.venv` has a Python, or of its environment's folder."""
+    folder = PurePath(python).parent.parent
+    usual = folder.name.lstrip(".") in ("venv", "env")
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", folder.parent.name if usual else folder.name)
+    return name.strip(".-")[:40] or "python"
+
+
 def change_words(arm: Arm) -> str:
-    """`commit 3f2a1bc + fix.diff; OMP_NUM_THREADS=8; --precision fp8`; empty for an arm that
-    changes its compiler alone."""
+    """`commit 3f2a1bc + fix.diff; Python of torch211; OMP_NUM_THREADS=8; --precision fp8`; empty
+    for an arm that changes its compiler alone."""
     revision = short_revision(arm)
     files = f"commit {revision}" if arm.revision else revision
-    parts = [files, *arm.variables, shlex.join(arm.arguments)]
+    python = f"Python of {name_of_python(arm.python)}" if arm.python else ""
+    parts = [files, python, *arm.variables, shlex.join(arm.arguments)]
     return "; ".join(filter(None, parts))
 
 

@@ -118,8 +118,8 @@ class ExperimentFields(PlaceSpec):
             help="Other ways to run a script, `NAME=CHANGES`: arguments, which replace those of "
             "the same name (`fp8='--precision fp8'`), environment variables "
             "(`threads=OMP_NUM_THREADS=8`), a revision of its repository or a diff (`pr=@HEAD`, "
-            "`fix=@fix.diff`), a backend (`graphs=inductor:mode=reduce-overhead`), or several "
-            "of these in this order.",
+            "`fix=@fix.diff`), a Python (`new=python=../torch211`), a backend "
+            "(`graphs=inductor:mode=reduce-overhead`), or several of these in this order.",
         ),
     ] = ()
     baseline: Annotated[
@@ -398,12 +398,12 @@ class ExperimentFields(PlaceSpec):
     def may_fork_runs(self) -> bool:
         """Whether runs may begin as forks of one process that has imported what they import. Code
         of a person may start threads or open the device when it is imported, and torch opens its
-        trace then. An arm with variables of its own must start afresh, and then all do: runs are
-        compared, so none may start in another way."""
+        trace then. An arm with variables or a Python of its own must start afresh, and then all
+        do: runs are compared, so none may start in another way."""
         has_own_code = self.workload.is_own_program or self.user_code or self.paths_of_backends
         starts_alone = self.environments or self.num_ranks > 1 or self.keep_trace or self.kind.entry
-        have_variables = any(arm.variables for arm in self.arms)
-        return not (has_own_code or starts_alone or have_variables)
+        starts_afresh = any(arm.variables or arm.python for arm in self.arms)
+        return not (has_own_code or starts_alone or starts_afresh)
 
     @property
     def num_steps(self) -> int:
@@ -555,7 +555,13 @@ class ExperimentFields(PlaceSpec):
     def environment_python(self, arm: Arm) -> str | None:
         """Path of the Python that a run executes; None for Breakeven's own."""
         named = pythons(self.environments)
-        return None if arm.environment is None else named[arm.environment]
+        return arm.python or (None if arm.environment is None else named[arm.environment])
+
+    @property
+    def other_pythons(self) -> tuple[str, ...]:
+        """The Pythons that runs execute beside Breakeven's own."""
+        of_arms = (arm.python for arm in self.possible_arms)
+        return tuple(dict.fromkeys(filter(None, [*pythons(self.environments).values(), *of_arms])))
 
     @property
     def cold_and_warm(self) -> tuple[tuple[str, Arm, Arm], ...]:

@@ -369,7 +369,7 @@ def _changed_command(spec: ExperimentSpec, arm: Arm) -> Iterator[str]:
     commands += [["git", "apply", arm.diff]] if arm.diff else []
     commands += [["export", variable] for variable in arm.variables]
     command, is_command, _ = script.module.partition("=")
-    start = ["python", *(["-m", script.module] if script.module else [file])]
+    start = [arm.python or "python", *(["-m", script.module] if script.module else [file])]
     if is_command:
         start = [command]
     elif script.ranks > 1:

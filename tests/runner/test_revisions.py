@@ -2,6 +2,7 @@
 original stays as it is."""
 
 import shutil
+import sys
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -188,3 +189,24 @@ def test_a_path_among_the_arguments_of_an_arm_is_that_of_the_folder_in_which_it_
 
 def all_in(folder: Path) -> Folders:
     return Folders(script=folder, start=folder, typed=folder)
+
+
+def test_the_python_of_an_arm_is_a_file_or_the_folder_of_its_environment(
+    repository: Path, tmp_path: Path
+) -> None:
+    python = tmp_path / "torch211" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    folders = Folders(script=repository, start=repository, typed=tmp_path)
+    for text in (str(python), "torch211", "torch211/bin/python"):
+        assert resolved_arm(f"new=python={text} --x", folders) == f"new=python={python} --x"
+    with pytest.raises(InvalidSpec, match=r"'python=torch9': names no Python, .* no file .*torch9"):
+        resolved_arm("new=python=torch9", folders)
+
+
+def test_a_mistyped_backend_is_no_argument(repository: Path) -> None:
+    folders = all_in(repository)
+    with pytest.raises(InvalidSpec, match="did you mean inductor:mode=reduce-overhead"):
+        resolved_arm("graphs=indctor:mode=reduce-overhead", folders)
+    assert resolved_arm("graphs=-- indctor", folders) == "graphs=indctor"
+    assert resolved_arm("data=--data eagre", folders) == "data=--data eagre"

@@ -125,6 +125,46 @@ def test_beside_a_compiled_baseline_an_arm_is_compiled_unless_it_names_none() ->
     assert words_of_arm(spec, spec.arms[0]) == ("inductor:mode=reduce-overhead; --precision bf16")
 
 
+PYTHON = "/opt/torch211/bin/python"
+
+
+def test_an_arm_may_have_a_python_of_its_own() -> None:
+    spec = script(f"new=@{HEAD} python={PYTHON} A=1 eager --fp8", "old=--x", backends=())
+    arm = arm_of(spec, "new")
+    assert (arm.python, arm.revision, arm.backend) == (PYTHON, HEAD, "eager")
+    assert [spec.environment_python(arm) for arm in spec.arms] == [None, None, PYTHON, None]
+    assert spec.other_pythons == (PYTHON,)
+    assert not replace(spec, named_arms=(f"new=python={PYTHON}",)).changed_labels, "same training"
+    assert words_of_arm(spec, arm).split("; ")[1:3] == ["commit bbbbbbb", "Python of torch211"]
+    text = read_changes(f"python={PYTHON} --fp8", "x").text
+    assert text == f"python={PYTHON} --fp8"
+    assert read_changes(f"-- python={PYTHON}", "x").arguments == (f"python={PYTHON}",)
+
+
+def test_an_arms_python_replaces_that_of_the_baseline_and_of_the_experiment() -> None:
+    others = {
+        "environments": ("mine=/opt/mine/bin/python",),
+        "baseline": "python=/opt/a/bin/python",
+    }
+    spec = script("new=python=/opt/b/bin/python", "same=--x", **others)
+    pythons = [spec.environment_python(arm) for arm in spec.arms]
+    assert pythons == [f"/opt/{name}/bin/python" for name in "aaba"]
+    assert [arm.environment for arm in spec.arms] == ["mine"] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ("python=bin/python", "must name the Python by its full path"),
+        ("python=", "must name one Python"),
+        ("python=/a/bin/python python=/b/bin/python", "must name one Python"),
+    ],
+)
+def test_a_python_that_no_run_finds_is_refused(changes: str, rule: str) -> None:
+    with pytest.raises(InvalidSpec, match=rule):
+        script(f"new={changes}")
+
+
 def test_the_backend_of_the_baseline_is_no_arm() -> None:
     with pytest.raises(InvalidSpec, match="backends = 'inductor': changes nothing"):
         script(baseline="inductor", backends=("inductor",))
