@@ -34,6 +34,7 @@ from breakeven.storage.statistics.outcomes import (
     loss_fall,
 )
 from breakeven.storage.statistics.parity import (
+    BEGINNINGS,
     FAULTS_BESIDE_LOSSES,
     FindingKind,
     Parity,
@@ -41,16 +42,6 @@ from breakeven.storage.statistics.parity import (
 )
 from breakeven.storage.statistics.steps_to_loss import find_steps_to_loss
 
-BEGINNINGS: tuple[FindingKind, ...] = (
-    "another model",
-    "other batch",
-    "other weights",
-    "other samples",
-    "other inputs",
-    "not repeatable",
-    "other settings",
-)
-"""Differences that are said before an outcome."""
 LEAVES_BAND: tuple[FindingKind, ...] = (
     *BEGINNINGS,
     "hardly outside",

@@ -16,7 +16,7 @@ result. For journals without compared answers it compares accuracies.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -31,9 +31,7 @@ from breakeven.storage.statistics.outcomes import Fall, Reading, without_spikes
 from breakeven.storage.statistics.steps_to_loss import StepsToLoss
 
 ParityVerdict = Literal["holds", "broken", "nothing learned", "unknown"] | OutcomeVerdict | EarlyEnd
-FindingKind = Literal[
-    "no baseline",
-    "not begun",
+Beginning = Literal[
     "another model",
     "other batch",
     "other weights",
@@ -41,6 +39,17 @@ FindingKind = Literal[
     "other inputs",
     "not repeatable",
     "other settings",
+]
+"""Differences of what two trainings were given, which are said before an outcome."""
+FaultBesideLosses = Literal[
+    "dropout wrong", "redraws differ", "draws in inference", "inference wrong", "answers wrong"
+]
+"""Findings that break parity by themselves, and by other tests than the losses."""
+FindingKind = Literal[
+    Beginning,
+    FaultBesideLosses,
+    "no baseline",
+    "not begun",
     "no losses",
     "no control",
     "no common step",
@@ -58,11 +67,6 @@ FindingKind = Literal[
     "own numbers",
     "rehearsal",
     "no rehearsal",
-    "dropout wrong",
-    "redraws differ",
-    "draws in inference",
-    "inference wrong",
-    "answers wrong",
     "ended early",
     "far shorter",
     "not repeated",
@@ -75,14 +79,8 @@ FindingKind = Literal[
     "outcome",
     "also worse",
 ]
-FAULTS_BESIDE_LOSSES: tuple[FindingKind, ...] = (
-    "dropout wrong",
-    "redraws differ",
-    "draws in inference",
-    "inference wrong",
-    "answers wrong",
-)
-"""Findings that break parity by themselves, and by other tests than the losses."""
+BEGINNINGS: tuple[FindingKind, ...] = get_args(Beginning)
+FAULTS_BESIDE_LOSSES: tuple[FindingKind, ...] = get_args(FaultBesideLosses)
 GOOD: tuple[ParityVerdict, ...] = ("holds", "as good", "better")
 """Verdicts of a training that is the same, or as good."""
 WRONG: tuple[ParityVerdict, ...] = ("broken", "worse")
