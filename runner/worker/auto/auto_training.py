@@ -71,6 +71,7 @@ class AutoTraining:
         # Only comparisons compile; steps run what is compiled for their inputs, or else the model.
         self._compiling = torch.compile(call, **compile_arguments(arm))
         self._compiled = torch._dynamo.run(call)
+        self._is_open = False
         self._device: Device | None = None
         self._ways: BothWays | None = None
         self._quick: QuickState | None = None
@@ -89,6 +90,10 @@ class AutoTraining:
         self._begun = perf_counter()
         self._first_check_seconds = self._check_seconds = 0.0
         self._num_checks = 0
+        self._compiled_from = self._compiled_until = sys.maxsize
+        """The steps between which compiled code computes all."""
+        self._saved_per_step = 0.0
+        """Seconds that a compiled step saves."""
         self._receipt: Receipt | None = None
         self._life_of_training = self._life()
         next(self._life_of_training)
@@ -101,7 +106,7 @@ class AutoTraining:
         if torch.compiler.is_compiling() or not (self._model.training and torch.is_grad_enabled()):
             return self._plain(*args, **kwargs)
         self._was_called = True
-        if self._device is None:
+        if not self._is_open:
             self._open()
         if self._check:
             self._compare(args, kwargs)
@@ -115,7 +120,13 @@ class AutoTraining:
 
     def _open(self) -> None:
         """Gets to know the model at its first call: only now it is where it trains."""
-        parameter = next(self._model.parameters())
+        self._is_open = True
+        try:
+            self._get_to_know(next(self._model.parameters()))
+        except Exception as error:  # An error here is none of the training.
+            self._why_not = f"Breakeven failed: {_first_lines(error)}"
+
+    def _get_to_know(self, parameter: Tensor) -> None:
         self._device = device_class(parameter.device.type)(parameter.device)
         self._ways = BothWays(self._model, self._plain, self._compiling, self._device)
         self._why_not = _why_untried(self._model)
@@ -204,7 +215,7 @@ class AutoTraining:
         try:
             yield from self._try()
         except GivesUp as reason:
-            self._way = "uncompiled"
+            self._way, self._compiled_until = "uncompiled", self.step
             self._say(f"the training goes on uncompiled: {reason}")
             self._decided(str(reason))
 
@@ -275,7 +286,8 @@ class AutoTraining:
 
     def _stay_compiled(self, trial: Trial, uncompiled: float) -> Steps:
         """Compiled steps, with a comparison from time to time."""
-        self._way = "compiled"
+        self._way, self._compiled_from = "compiled", self.step
+        self._saved_per_step = uncompiled * (1 - trial.ratio)
         self._decided("compiled steps are faster", trial)
         while True:
             step_seconds = uncompiled * trial.ratio
@@ -320,6 +332,8 @@ class AutoTraining:
         """Records how the training ended."""
         if self.step == 0:
             self._say("no optimizer of torch has trained the model, so nothing was tried")
+        elif self._first_check_seconds:
+            self._say(self._balance())
         if self._receipt is not None:
             error = getattr(sys, "last_value", None)
             state, reason = RunState.FINISHED, "finished"
@@ -328,6 +342,18 @@ class AutoTraining:
             elif error is not None:
                 state, reason = RunState.FAILED, _first_lines(error)
             self._receipt.close(state, reason)
+
+    def _balance(self) -> str:
+        """What the compiler saved or cost, in words."""
+        trying = self._first_check_seconds + self._check_seconds
+        steps = max(0, min(self.step, self._compiled_until) - self._compiled_from)
+        saved = steps * self._saved_per_step - trying
+        against = f"{'saved' if saved > 0 else 'cost'} about {duration(abs(saved))}"
+        return (
+            f"{steps:,} of {self.step:,} steps were compiled for good; against an "
+            f"uncompiled training this {against}, {duration(trying)} of compiling and comparing "
+            "included"
+        )
 
     def _say(self, sentence: str) -> None:
         print(f"breakeven.auto: {sentence}", file=sys.stderr, flush=True)  # noqa: T201

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from breakeven.runner.errors import RunnerError
 from breakeven.runner.experiments.queue import new_experiment_id
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir, default_data_folder
@@ -125,7 +124,7 @@ def try_receipt(
     """The receipt; None, after a sentence, if none can be written."""
     try:
         return Receipt(model, arm.label, steps, device)
-    except (RunnerError, OSError) as error:
+    except Exception as error:  # The training does not need it.
         say(f"no run folder can be written: {error}")
         return None
 
