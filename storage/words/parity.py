@@ -84,6 +84,21 @@ def parity_words(parity: Parity) -> Sentence:
     return so_far
 
 
+def learning_words(result: Result) -> Sentence:
+    """How near a run's losses are to those of equal trainings, or why that is not known or broken;
+    empty for a run that is not judged."""
+    parity = result.parity
+    if parity is None:
+        return Sentence()
+    ratio, last = parity.max_ratio_to_band, parity.last_step_in_band
+    if parity.verdict != "holds" or ratio is None or last is None:
+        why = parity_words(parity)
+        return say(f"{format_verdict(parity.verdict)}: ", why, ".")
+    near = Figure("parity", f"{ratio:.2f} of what rounding does")
+    steps = Figure("num_steps", f"{last + 1:,} of {result.measured.num_steps:,} steps")
+    return say("learned the same: within ", near, " to ", steps, ".")
+
+
 def wrong_words(result: Result) -> Sentence:
     """Why a result is wrong (`Result.is_wrong`)."""
     worse, parity = result.shortfall, result.parity

@@ -39,6 +39,7 @@ from breakeven.storage.words.answer_sentence import (
     total_words,
 )
 from breakeven.storage.words.compiler_advice import warning_words
+from breakeven.storage.words.parity import learning_words
 from breakeven.views.report.content import content
 from tests.helpers.comparisons import compared, comparison, pays, result, row_of
 from tests.helpers.journals import EXPERIMENT_ID, Recording, experiment_spec, falling_losses
@@ -129,6 +130,16 @@ def test_a_total_has_the_interval_of_its_speedup() -> None:
     assert planned.total_intervals == {"a": pytest.approx((13.0, 17.5))}
     assert str(total_words(planned)) == "In all a takes 15.0 s (13.0 s to 17.5 s)."
     assert str(total_words(answered(None, faster))) == ""
+
+
+def test_learning_is_said_with_the_share_of_the_band_and_the_steps_that_have_one() -> None:
+    """Steps count from 0, so 589 is the last of 590."""
+    near = Parity(verdict="holds", max_ratio_to_band=0.254, last_step_in_band=589)
+    learned = result("a", parity=near, num_steps=600)
+    assert str(learning_words(learned)) == (
+        "learned the same: within 0.25 of what rounding does to 590 of 600 steps."
+    )
+    assert str(learning_words(BASELINE)) == ""
 
 
 def learns_twice_as_fast(surely: float) -> Result:

@@ -105,6 +105,15 @@ def loss_differences(frame: pd.DataFrame, band: pd.DataFrame | None = None) -> g
     return figure.update_yaxes(type="log", exponentformat="power")
 
 
+def has_differences(frame: pd.DataFrame) -> bool:
+    """Whether a run has a loss other than the baseline's at the same step."""
+    baseline = frame[frame["role"] == "baseline"].set_index("step")["loss"]
+    baseline = baseline[~baseline.index.duplicated()]  # Each environment has a baseline.
+    others = frame[frame["role"] != "baseline"]
+    apart = (others["loss"] - others["step"].map(baseline)).abs()
+    return bool((apart > 0).any())
+
+
 def _loss_range(frame: pd.DataFrame) -> list[float] | None:
     """The range of all losses, limited to a little more than the baseline's: a diverging run or a
     growing band leaves the chart instead of flattening it."""

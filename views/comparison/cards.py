@@ -144,13 +144,14 @@ def _losses(
         )
         return loss_charts.losses(losses_with_progress, None, progress, name)
 
+    difference = {"Difference": partial(loss_charts.loss_differences, losses, band)}
     draw: dict[str, Draw] = {
+        **(difference if loss_charts.has_differences(losses) else {}),
         "By step": lambda: mark_compiler_events(
             mark_resumptions(loss_charts.losses(losses, band, steps), resumptions), events
         ),
         **{X_AXES[name]: partial(losses_over, name) for name in over},
         "Log": lambda: loss_charts.losses(losses, band, steps).update_yaxes(type="log", range=None),
-        "Difference": partial(loss_charts.loss_differences, losses, band),
     }
 
     def every_step() -> pd.DataFrame:

@@ -4,6 +4,7 @@ from functools import partial
 
 import streamlit as st
 
+from breakeven.storage.comparison.plan import own_plan
 from breakeven.storage.compiling.ladder import find_ladder
 from breakeven.storage.index.store import Store
 from breakeven.storage.profile.explanation import (
@@ -44,14 +45,16 @@ def show(store: Store, experiment_id: str) -> None:
     """Shows answer, chart, findings and, on request, the numbers; or that nothing was profiled.
     Next to the findings is the cost of each compiler stage, if the experiment has a ladder."""
     explanation, ladder = explain(store, experiment_id), find_ladder(store, experiment_id)
-    st.markdown("#### Why")
     if not explanation.is_known:
         st.caption("  \n".join(map(inert, unprofiled_words(explanation).splitlines())))
         if explanation.findings:
             show_findings(explanation)
         show_ladder(ladder)
         return
-    st.markdown("\n".join(f"- {text}" for text in [*sentences(explanation), *missing(explanation)]))
+    said = sentences(explanation)
+    for text in said[:1]:
+        st.markdown(text)
+    st.markdown("\n".join(f"- {text}" for text in [*said[1:], *missing(explanation)]))
     show_card(card(explanation))
     findings, stages = st.columns(2) if ladder else [st.container()] * 2
     with findings:
@@ -65,10 +68,14 @@ def show(store: Store, experiment_id: str) -> None:
 
 
 def sentences(explanation: Explanation) -> list[Markdown]:
-    """Why each backend is faster or slower."""
+    """Why each backend is faster or slower, the backend of the answer first."""
+    best = own_plan(explanation.comparison).best
+    bridges = sorted(
+        explanation.bridges.items(), key=lambda entry: best is None or entry[0] != best.label
+    )
     return [
         f"**{inert(label)}**: {sentence(bridge_words(bridge, explanation.own_speedups.get(label)))}"
-        for label, bridge in explanation.bridges.items()
+        for label, bridge in bridges
     ]
 
 

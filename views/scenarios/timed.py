@@ -29,7 +29,7 @@ from breakeven.storage.words.environments import (
     speed_words,
     version_words,
 )
-from breakeven.storage.words.parity import parity_text, parity_words
+from breakeven.storage.words.parity import learning_words, parity_text, parity_words
 from breakeven.views.comparison import (
     cards,
     finishing,
@@ -180,7 +180,11 @@ def show_why(store: Store, experiment: pd.Series, comparison: Comparison) -> Non
 
 
 def show_learning(store: Store, experiment: pd.Series, comparison: Comparison) -> None:
-    """Charts of losses and evaluations, and predictions: whether the runs learn the same thing."""
+    """Whether the runs learn the same thing: a sentence for each, charts of losses and evaluations,
+    and predictions."""
+    for result in comparison.results:
+        if result.parity is not None:
+            st.markdown(f"**{inert(result.label)}** {sentence(learning_words(result))}")
     results = cards.pick(comparison)
     cards.show(cards.learning_cards(store, comparison, results), _why_none(comparison, results))
     if comparison.spec.kind.trains_fully and results:
