@@ -140,6 +140,11 @@ def record_environment(context: RunContext) -> None:
     if context.group.rank == 0:
         keep_sources(experiment, run, log)
         save_outputs(experiment, run, log)
+        if experiment.times_later_starts and context.arm.backend is not None:
+            # Imported only where it is needed: it loads Inductor.
+            from breakeven.runner.worker.compiler.cache_keys import CacheKeys
+
+            CacheKeys(log)
 
 
 def _environment(context: RunContext) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Self
 
 import pandas as pd
 
-from breakeven.runner.texts import printable
+from breakeven.runner.texts import listed, printable
 from breakeven.storage.comparison.evidence import RESUMED, Evidence, number
 from breakeven.storage.comparison.warnings import (
     ComparisonWarning,
@@ -21,8 +21,10 @@ from breakeven.storage.numbers.sentences import (
     Words,
     figure,
     first_few,
+    recorded_clause,
     say,
 )
+from breakeven.storage.queries.cache_misses import LAYERS, keys_of, why_missed
 
 OPERATOR = re.compile(r"\baten\.\w+")
 """An operator of torch in the compiler's reason for giving up."""
@@ -226,7 +228,41 @@ class LatencyMeasuredOnce(ComparisonWarning):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class CachesMissed(ComparisonWarning):
+    """A later start that compiled again what the first one had compiled, and why."""
+
+    severity: Severity = "minor"
+    run: str
+    misses: tuple[str, ...]
+    """Whose cache, and how many of its look-ups found nothing: `Inductor's (1 of 2)`."""
+    reasons: tuple[str, ...]
+
+    @classmethod
+    def find(cls, measured: Measured) -> Iterator[Self]:
+        for run in measured.runs:
+            later = run.caches[run.caches["starts_later"].to_numpy(bool)]
+            missed = tuple(
+                f"{LAYERS[row.layer]} ({row.misses + row.bypasses:.0f} of "
+                f"{row.hits + row.misses + row.bypasses:.0f})"
+                for row in later.itertuples()
+                if row.layer in LAYERS and row.misses + row.bypasses
+            )
+            if missed:
+                is_later = run.cache_keys["starts_later"].to_numpy(bool)
+                keys = [keys_of(run.cache_keys[mask]) for mask in (~is_later, is_later)]
+                yield cls(run=run.label, misses=missed, reasons=tuple(why_missed(*keys)))
+
+    def sentence(self) -> Sentence:
+        return say(
+            f"The later start of {self.run} found nothing in the caches of {listed(self.misses)}: ",
+            first_few([recorded_clause(reason) for reason in self.reasons]),
+            ".",
+        )
+
+
 COMPILER_WARNINGS: tuple[type[ComparisonWarning], ...] = (
+    CachesMissed,
     NothingCompiled,
     CompilerGaveUp,
     CompilesThroughout,

@@ -126,6 +126,10 @@ class Evidence:
     without `later_blocks`."""
     later_blocks: pd.DataFrame
     """Blocks of the process that began with the compile caches of the first one."""
+    cache_keys: pd.DataFrame
+    """Look-ups of graphs in compile caches (`storage.queries.cache_keys`)."""
+    caches: pd.DataFrame
+    """Hits and misses by layer and process (`storage.queries.compile_caches`)."""
     device: pd.DataFrame
     """State of the device over time: `storage.queries.device_samples`."""
     learning: Learning

@@ -69,6 +69,9 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
     sizes = {arm.label: arm.batch_times for arm in spec.possible_arms}
     inputs = _by_run(queries.inputs(store, experiment_id))
     ranks = _by_run(queries.rank_blocks(store, experiment_id))
+    keys, caches = (
+        _by_run(find(store, experiment_id)) for find in (queries.cache_keys, queries.compile_caches)
+    )
     evidence = []
     for run in runs.to_dict("records"):
         run_id, state = run["run_id"], RunState(run["state"])
@@ -88,6 +91,8 @@ def load_evidence(store: Store, experiment_id: str) -> tuple[ExperimentSpec, lis
                 steps=own["steps"],
                 blocks=own["blocks"],
                 later_blocks=own["later_blocks"],
+                cache_keys=keys(run_id),
+                caches=caches(run_id),
                 device=own["device"],
                 learning=Learning(
                     losses=losses(run_id),

@@ -41,6 +41,7 @@ EVENT_TABLES = {
     "compile_metrics": "compile_metrics",
     "compile_spans": "compile_spans",
     "compile_cache": "compile_caches",
+    "cache_key": "cache_keys",
     "graph_break": "graph_breaks",
     "step": "steps",
     "block": "blocks",

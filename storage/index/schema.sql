@@ -153,6 +153,12 @@ CREATE TABLE compile_caches (
     layers MAP(VARCHAR, STRUCT(hit BIGINT, miss BIGINT, bypass BIGINT)) NOT NULL
 );
 
+CREATE TABLE cache_keys (
+    experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
+    time DOUBLE NOT NULL,
+    layer VARCHAR NOT NULL, key VARCHAR, reason VARCHAR, parts MAP(VARCHAR, VARCHAR)
+);
+
 CREATE TABLE graph_breaks (
     experiment INTEGER NOT NULL, run_id VARCHAR NOT NULL, seq BIGINT NOT NULL,
     time DOUBLE NOT NULL,

@@ -172,6 +172,16 @@ compile_caches = query(
 )
 """One row per layer of the compile cache: layer, hits, misses, bypasses, counted since the start of
 the run's process. `starts_later`: in a process that began with the caches of the first one."""
+cache_keys = query(
+    f"""(SELECT k.*, a.caches IS NOT NULL AS starts_later
+        FROM (FROM cache_keys WHERE {IN_EXPERIMENT}) k
+        LEFT JOIN attempts($1) a
+            ON a.run_id = k.run_id AND k.seq > a.seq AND k.seq <= a.last_seq)""",
+    "layer, key, reason, parts, starts_later",
+    event_tables=("cache_keys",),
+)
+"""Every look-up of a graph in a compile cache, if later starts are timed: layer, key (missing if
+torch does not cache the graph), reason (why not), parts (a map of changed parts), starts_later."""
 
 # Profiled turns, and the ranks of runs on several devices (empty for runs on one device).
 profiles = query(

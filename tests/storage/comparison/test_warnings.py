@@ -4,6 +4,7 @@ import pytest
 
 from breakeven.runner.protocol.states import RunState
 from breakeven.storage.comparison.compiler_warnings import (
+    CachesMissed,
     CompilerGaveUp,
     CompilesThroughout,
     GivenUpFunction,
@@ -106,6 +107,7 @@ WARNINGS = [
     NoControl(state=RunState.QUEUED, was_requested=True, is_inference=False, environment=None),
     NOISY,
     FewRounds(num_rounds={"a": 3}),
+    CachesMissed(run="a", misses=("Inductor's (1 of 2)",), reasons=("the version of torch",)),
     NothingCompiled(labels=("a",), decides_scope=True),
     CompilerGaveUp(
         run="a",
