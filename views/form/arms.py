@@ -16,9 +16,10 @@ WIDTHS = (1, 3)
 HELP = (
     "Each row is one more way to run the script, in a run of its own. `--use-liger` or `lr=0.1` "
     "replaces or adds arguments, `OMP_NUM_THREADS=8` sets a variable, `@main` or `@fix.diff` takes "
-    "the files of a revision or a diff, `inductor:mode=max-autotune` is a backend. Several words "
-    "stand in this order: files, variables, backend, arguments. What the baseline changes, each "
-    "arm changes, too."
+    "the files of a revision or a diff, `python=/home/me/torch211` is a Python, "
+    "`inductor:mode=max-autotune` a backend. Several words may come in any order, the arguments "
+    "last. What the baseline changes, each arm changes, too: if you compile already, give it your "
+    "backend. Then `none` is an arm without one."
 )
 
 
