@@ -28,6 +28,7 @@ from breakeven.storage.comparison.measuring_warnings import CandidatesEnded
 from breakeven.storage.comparison.plan import (
     Plan,
     UnknownLength,
+    in_starts,
     own_plan,
     own_steps,
     plan,
@@ -145,11 +146,9 @@ CHART_SHARE, CARDS_SHARE = 3, 2
 def show_first_screen(store: Store, comparison: Comparison, planned: Plan) -> None:
     """Chart on the left, cards on the right; on a phone the cards come first. Only cards if nothing
     was compiled or nothing worked."""
-    num_steps = planned.num_steps or 0
+    num_steps, in_all = planned.num_steps or 0, in_starts(comparison, planned.starts)
     drawn = (
-        []
-        if headline.is_bad(planned)
-        else verdict_cards(store, comparison, comparison.results, num_steps)
+        [] if headline.is_bad(planned) else verdict_cards(store, in_all, in_all.results, num_steps)
     )
     if not drawn:
         st.html(cards_html(comparison, planned))
@@ -184,7 +183,7 @@ def ask_steps(comparison: Comparison) -> None:
     text = st.text_input(
         "Length of the training",
         label_visibility="collapsed",
-        width=120,
+        width=120 if comparison.spec.plan.starts == 1 else 190,
         placeholder="any number of",
         help=f"For example: {LENGTHS}.",
         **bound("plan", _own_length(comparison)),
