@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 HERE = Path(__file__).parent
 REVIEWS = next((HERE.parent / "examples").glob("bert-base-reviews-*/*.baseline"))
 EXAMPLE = REVIEWS.name.partition(".")[0]
-WHY = 4
+WHY = 3
 """Number of the screen of a presentation that says where the time goes."""
 PATIENCE_SECONDS = 60
 HIDE_CHROME = ".stAppDeployButton, .stMainMenu, [data-testid=stStatusWidget] { display: none }"

@@ -22,6 +22,7 @@ from breakeven.storage.numbers.metrics import DASH, NUMBERS
 from breakeven.storage.suite_runs.cells import outcomes
 from breakeven.storage.suite_runs.groups import groups
 from breakeven.storage.words.answer_sentence import answer_words, plan_details
+from breakeven.storage.words.recipe import how_to_use
 from breakeven.views.charts import across_experiments as suite_charts
 from breakeven.views.comparison import leaderboard
 from breakeven.views.parts.downloads import Card
@@ -116,8 +117,8 @@ def advice(comparison: Comparison) -> Markdown:
 
 EXPERIMENT_LINK = re.compile(r'href="[^"]*\bexperiment=([A-Za-z0-9-]+)[^"]*"')
 """A link to the page of an experiment."""
-PRESENTED = ("ladder", "why", "step-times", "break-even", "loss")
-"""Charts that become screens of a presentation, if the experiment compares runs."""
+PRESENTED = ("break-even", "why", "loss")
+"""Charts that become screens of a presentation, in this order, if the experiment compares runs."""
 MAX_ROWS = 200
 """Most rows of a table on the page; its data contain all rows."""
 
@@ -169,9 +170,16 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
         for name, value in experiment.facts
     )
     screen = "screen" if presents else ""
-    names = PRESENTED if experiment.spec.kind.has_speedups else [card.name for card in page.cards]
+    by_name = {card.name: card for card in page.cards}
+    is_race = experiment.spec.kind.has_speedups
+    first = [by_name[name] for name in PRESENTED if name in by_name] if is_race else page.cards
+    names = [card.name for card in first]
+    others = [card for card in page.cards if card.name not in names]
     warnings, reasons = html_list(page.warnings), html_list(page.why)
     what_to_do = html(advice(experiment.comparison))
+    way = how_to_use(store, experiment.comparison, own_plan(experiment.comparison))
+    code = way and (way.command or way.lines)
+    use: Html = f'<pre tabindex="0">{inert_lines(code)}</pre>' if code else ""
     body: Html = "".join(
         [
             f'<article id="{anchor}"><section class="{screen}">',
@@ -182,16 +190,17 @@ def of_experiment(store: Store, experiment: Content, *, presents: bool = True) -
             with_own_definitions(page.leaderboard),
             "</section>",
             quiet_paragraphs(page.captions),
+            f"<h2>Why</h2>{reasons}" if reasons else "",
+            charts(anchor, first, names if presents else ()),
+            f'<section class="{screen}"><h2>What to do</h2><p>{what_to_do}</p>{use}</section>',
+            "<p>Run it again without the browser, with every setting that differs from its default:"
+            f'</p><pre tabindex="0">{inert_lines(experiment.command)}</pre>',
             f'<section class="{screen}"><h2>What to keep in mind</h2>'
             f'<aside class="warnings">{warnings}</aside></section>'
             if warnings
             else "",
-            f"<h2>Why</h2>{reasons}" if reasons else "",
-            charts(anchor, page.cards, names if presents else ()),
+            f"<h2>Appendix</h2>{charts(anchor, others, ())}" if others else "",
             *(table(page_table) for page_table in page.tables),
-            f'<section class="{screen}"><h2>What to do</h2><p>{what_to_do}</p>'
-            "<p>Run it again without the browser, with every setting that differs from its default:"
-            f'</p><pre tabindex="0">{inert_lines(experiment.command)}</pre></section>',
             "<details><summary>All settings</summary>"
             f'<pre tabindex="0">{inert_lines(experiment.spec.to_json())}</pre></details>',
             "<details><summary>Machine, software, model and data</summary>"
