@@ -235,7 +235,7 @@ class CachesMissed(ComparisonWarning):
     severity: Severity = "minor"
     run: str
     misses: tuple[str, ...]
-    """Whose cache, and how many of its look-ups found nothing: `Inductor's (1 of 2)`."""
+    """Whose cache, and how many of its look-ups found nothing: `Inductor (1 of 2)`."""
     reasons: tuple[str, ...]
 
     @classmethod

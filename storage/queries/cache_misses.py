@@ -8,7 +8,7 @@ import pandas as pd
 
 from breakeven.runner.texts import printable
 
-LAYERS = {"aot_autograd": "AOTAutograd's", "fx_graph": "Inductor's", "triton": "Triton's"}
+LAYERS = {"aot_autograd": "AOTAutograd", "fx_graph": "Inductor", "triton": "Triton"}
 """Whose cache a layer is."""
 SETTING = re.compile(r"inductor_config(_comms)?\[(?P<name>[\w.]+)\]")
 INPUT = re.compile(r"example_inputs\[(?P<number>\d+)\]")

@@ -107,7 +107,7 @@ WARNINGS = [
     NoControl(state=RunState.QUEUED, was_requested=True, is_inference=False, environment=None),
     NOISY,
     FewRounds(num_rounds={"a": 3}),
-    CachesMissed(run="a", misses=("Inductor's (1 of 2)",), reasons=("the version of torch",)),
+    CachesMissed(run="a", misses=("Inductor (1 of 2)",), reasons=("the version of torch",)),
     NothingCompiled(labels=("a",), decides_scope=True),
     CompilerGaveUp(
         run="a",

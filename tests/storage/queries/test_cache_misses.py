@@ -92,6 +92,6 @@ def test_a_comparison_says_whose_cache_missed_at_the_later_start(data_dir: DataD
         run.end()
     (missed,) = (note for note in compared(data_dir).warnings if note.kind == "caches missed")
     assert str(missed.words()) == (
-        "The later start of inductor found nothing in the caches of Inductor's (1 of 2): "
+        "The later start of inductor found nothing in the caches of Inductor (1 of 2): "
         "Inductor's setting max_autotune (False, then True)."
     )
