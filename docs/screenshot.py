@@ -67,7 +67,13 @@ def photograph(address: str) -> None:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = opened(browser, address, 1440, 1100, "light")
         page.screenshot(path=HERE / "screenshot.png")
-        page = opened(browser, f"{address}/?loss=By+time", 1440, 900, "dark")
+        page = opened(
+            browser,
+            f"{address}/experiment?experiment={EXAMPLE}&tab=Learning&loss=By+time",
+            1440,
+            900,
+            "dark",
+        )
         page.locator(".st-key-chart-loss").scroll_into_view_if_needed()
         page.wait_for_timeout(1000)
         page.screenshot(path=HERE / "screenshot-time.png")
@@ -85,7 +91,7 @@ def opened(browser: Browser, address: str, width: int, height: int, theme: Any) 
         viewport={"width": width, "height": height}, color_scheme=theme, locale="en-GB"
     )
     page.goto(address)
-    page.locator(".js-plotly-plot .legend").first.wait_for(timeout=PATIENCE_SECONDS * 1000)
+    page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=PATIENCE_SECONDS * 1000)
     page.add_style_tag(content=HIDE_CHROME)
     page.wait_for_timeout(2000)
     return page
