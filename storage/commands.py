@@ -276,7 +276,8 @@ def _continue_line(comparison: Comparison, planned: Plan, data_dir: DataDir) -> 
     """The command that times it further, if that may decide the plan, or why it cannot be."""
     run = data_dir.run_dir(comparison.results[0].run_id)
     may_decide = planned.is_open and (comparison.unsure or comparison.lacks_turns)
-    if not may_decide or not run.spec_file.exists():
+    is_over = all(RunState(result.state).is_final for result in comparison.results)
+    if not may_decide or not is_over or not run.spec_file.exists():
         return ""
     if why := why_not_continued(comparison.spec):
         instead = instead_of_continuing(comparison.spec, run)

@@ -9,6 +9,7 @@ from breakeven.runner.specs.arms import words_of_arm
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import duration, listed, printable
 from breakeven.storage.comparison.results import AT_ONCE, Comparison, Result
+from breakeven.storage.comparison.run_warnings import EndedEarly
 from breakeven.storage.comparison.warnings import Recorded
 from breakeven.storage.index.store import Store
 from breakeven.storage.investigation import COMPILER_CAUSES, Investigation
@@ -50,18 +51,29 @@ Cell = Callable[[Result], str]
 def short_report(comparison: Comparison, answer: str = "") -> str:
     """Answer, title, the table of verdicts, why parity does not hold, times to the same loss, and
     the begin of warnings."""
-    begins = [
-        textwrap.shorten(
-            SENTENCE_END.split(str(warning_words(warning)), 1)[0], LONGEST_WARNING, placeholder=" …"
-        )
-        for warning in comparison.serious_warnings
-    ]
     lines = [*_head(comparison, answer), *verdict_table(comparison), ""]
     lines += [*_environments(comparison), *_open_parities(comparison, answer)]
     lines += [
         f"{label} {words}" for label, words in times_to_loss(comparison) if words not in answer
     ]
-    return "\n".join([*lines, *(f"warning: {begin}" for begin in begins)])
+    return "\n".join([*lines, *(f"warning: {text}" for text in _short_warnings(comparison))])
+
+
+def _short_warnings(comparison: Comparison) -> Iterator[str]:
+    """The begin of each warning; all of why the baseline ended early, with the runs that ended
+    likewise."""
+    warnings = comparison.serious_warnings
+    ends = [warning for warning in warnings if isinstance(warning, EndedEarly)]
+    first = next((end for end in ends if end.role == "baseline" and end.reason), None)
+    likewise = [end for end in ends if first and end is not first and end.reason == first.reason]
+    for warning in warnings:
+        text = str(warning_words(warning))
+        if warning is first:
+            yield f"{text} (likewise {listed([end.run for end in likewise])})" if likewise else text
+        elif warning not in likewise:
+            yield textwrap.shorten(
+                SENTENCE_END.split(text, 1)[0], LONGEST_WARNING, placeholder=" …"
+            )
 
 
 def _open_parities(comparison: Comparison, answer: str) -> Iterator[str]:

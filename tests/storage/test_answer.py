@@ -180,6 +180,17 @@ def test_a_time_to_the_loss_that_may_be_the_baselines_is_among_all_numbers_alone
     assert "wide reaches a training loss of 2.04" in report(both)
 
 
+def test_why_all_runs_failed_is_said_once_and_whole(data_dir: DataDir) -> None:
+    why = "train.py: No module named 'gym'. Install it there, or name the Python that has it"
+    for label in ("baseline", "control", "inductor"):
+        run = Recording(data_dir.runs, label, experiment_spec()).claim().start()
+        run.end(RunState.FAILED, why)
+    lines = short_report(compared(data_dir)).splitlines()
+    assert [line for line in lines if "gym" in line] == [
+        f"warning: baseline failed before its first step: {why}. (likewise control and inductor)"
+    ]
+
+
 def test_what_learns_sooner_is_said_beside_an_arm_that_is_faster() -> None:
     even = pays("reached", 125, 120, 130, gain=0.04)
     good = rated("good", "faster", 1.25, 1.2, 1.3, break_even=even)
