@@ -1,6 +1,7 @@
-"""What compiling costs and saves: as an earlier start of the same training measured it, or usually.
+"""What compiling is expected to cost and to save, before anything is measured.
 
-The usual figures are those of Inductor, of this product's own measurements (`benchmarks/results`).
+The figures are rough estimates for Inductor. On an H200 they came to 20 to 38 s for four models, of
+which compiling and the first comparison took 13 to 23 s (`benchmarks/results/auto.md`).
 """
 
 from dataclasses import dataclass
