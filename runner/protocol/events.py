@@ -30,6 +30,8 @@ MAX_LINE_BYTES = 16_000_000
 PIECE_BYTES = 2**20
 MAX_COUNT = 2**53
 """Largest accepted integer: sums and differences of accepted integers fit into 64 bits."""
+FOUND_IN_SCRIPT = "Found in the script"
+"""Begin of a note of what a run takes for step, loss and model."""
 BEGIN = re.compile(rb'\s*\{\s*"v"\s*:\s*(\d+)')
 
 

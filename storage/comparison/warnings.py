@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from breakeven.runner.protocol.events import FOUND_IN_SCRIPT
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec
 from breakeven.runner.texts import printable
@@ -127,24 +128,28 @@ class Recorded(ComparisonWarning):
 
     @classmethod
     def find(cls, measured: Measured) -> Iterator[Self]:
-        # A run that ended before its first step may know less of its script than the others.
-        known = [run for run in measured.processes if run.workload]
-        begun = [run.workload for run in known if not run.steps.empty]
-        begun = begun or [run.workload for run in known]
+        begun = [run for run in measured.processes if run.workload]
         # In another revision of a script the same stands at other lines.
-        has_revisions = len({workload.get("code_sha256") for workload in begun}) > 1
-        of_runs = [
+        has_revisions = len({run.workload.get("code_sha256") for run in begun}) > 1
+        notes_of_runs = [
             {
                 LINE.sub("", text) if has_revisions else text: text
-                for text in workload.get("notes") or ()
+                for text in run.workload.get("notes") or ()
             }
-            for workload in begun
+            for run in begun
         ]
-        texts = {key: text for notes in reversed(of_runs) for key, text in notes.items()}
+        # A run that ended before its first step knows less of its script than the others.
+        complete = [
+            notes for run, notes in zip(begun, notes_of_runs, strict=True) if not run.steps.empty
+        ]
+        texts = {key: text for notes in reversed(notes_of_runs) for key, text in notes.items()}
         for key, text in texts.items():
-            if text.endswith(OUTDATED_NOTE):
+            is_partial = text.startswith(FOUND_IN_SCRIPT) and not any(
+                key in notes for notes in complete
+            )
+            if text.endswith(OUTDATED_NOTE) or (complete and is_partial):
                 continue
-            is_shared = all(key in notes for notes in of_runs)
+            is_shared = all(key in notes for notes in complete or notes_of_runs)
             yield cls(
                 severity="minor" if is_shared else "serious", text=printable(text, LONGEST_NOTE)
             )

@@ -27,6 +27,7 @@ from torch.utils.flop_counter import flop_registry
 
 from breakeven.runner.errors import WorkloadError
 from breakeven.runner.experiments.continuing import require_same_work
+from breakeven.runner.protocol.events import FOUND_IN_SCRIPT
 from breakeven.runner.specs.workload import SCRIPT_TASK
 from breakeven.runner.worker.context import RunContext
 from breakeven.runner.worker.data.splits import own_part, tensor_bytes
@@ -356,7 +357,7 @@ class FoundInScript:
             guesses and f"the number of {' and '.join(guesses)} is guessed from its first argument",
         ]
         text = "; ".join(part for part in parts if part)
-        return [f"Found in the script: {text}."] if text else []
+        return [f"{FOUND_IN_SCRIPT}: {text}."] if text else []
 
 
 def _to_compile(models: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from breakeven.runner.processes import ProcessIdentity
 from breakeven.runner.protocol.data_dir import DataDir
+from breakeven.runner.protocol.events import FOUND_IN_SCRIPT
 from breakeven.runner.protocol.records import Exit
 from breakeven.runner.protocol.states import RunState
 from breakeven.runner.specs.experiment import ExperimentSpec, TrainingSpec
@@ -341,6 +342,22 @@ def test_warnings_name_what_a_reader_must_know(data_dir: DataDir) -> None:
     assert warnings[8].endswith("there is no interval: control (3). Train for more steps.")
     printed = report(comparison).splitlines()
     assert printed[-2:] == ["warning: inductor: memory is more.", "note: Dropout is off."]
+
+
+def test_a_run_without_a_step_is_not_blamed_for_knowing_less_of_its_script(
+    data_dir: DataDir,
+) -> None:
+    full = f"{FOUND_IN_SCRIPT}: a step ends with each step of SGD; the model to compile is Net."
+    for label in ("baseline", "control"):
+        run = Recording(data_dir.runs, label, SPEC).start(notes=[full])
+        run.blocks([0.2] * 8, LOSSES).end()
+    part = f"{FOUND_IN_SCRIPT}: the model to compile is Net."
+    stopped = Recording(data_dir.runs, "inductor", SPEC).start(notes=[part, "Dropout is off."])
+    stopped.end(RunState.CANCELLED, "stopped")
+    comparison = compared(data_dir)
+    assert full in minor_warnings_of(comparison)
+    assert part not in minor_warnings_of(comparison) + warnings_of(comparison)
+    assert "Dropout is off." in warnings_of(comparison), "which only this run says"
 
 
 def test_a_terminal_obeys_no_name_and_shows_it_on_one_line(data_dir: DataDir) -> None:

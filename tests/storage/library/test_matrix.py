@@ -104,7 +104,7 @@ def test_colours_lie_on_either_side_of_one_and_words_say_what_is_doubtful() -> N
     heat = drawn(frame)
     assert list(heat.z[0]) == [1.0, -1.0, 0.0], "doublings"
     assert list(heat.text[0]) == ["2.00x", "0.50x<br>parity broken", "1.00x<br>inconclusive"]
-    assert "1.40 to 1.60" in heat.customdata[0][0]
+    assert "1.40 to 1.60" in heat.customdata[0][0][0]
 
 
 @pytest.mark.parametrize("quantity", ["break_even_steps", "compile_seconds"])

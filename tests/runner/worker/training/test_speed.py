@@ -11,7 +11,7 @@ from breakeven.runner.protocol.endings import Ending
 from breakeven.runner.specs.experiment import ExperimentSpec, SpeedSpec
 from breakeven.runner.worker.data.splits import FixedBatches
 from breakeven.runner.worker.model.loaded_workload import load_workload
-from breakeven.runner.worker.training import training_loop
+from breakeven.runner.worker.training import forward_passes
 from tests.helpers.loop import NET, TurnsOnPaper, experiment, of_kind, run, torch_afresh
 from tests.runner.worker.script.scripts import ENDING, Ended
 
@@ -109,7 +109,7 @@ def test_a_forward_pass_changes_no_weight_draws_nothing_and_keeps_no_gradient(
 ) -> None:
     seen = []
 
-    class Watched(training_loop.Inference):
+    class Watched(forward_passes.Inference):
         def __init__(self, model: torch.nn.Module, *arguments: Any, **named: Any) -> None:
             super().__init__(model, *arguments, **named)
             self.model = model
@@ -119,7 +119,7 @@ def test_a_forward_pass_changes_no_weight_draws_nothing_and_keeps_no_gradient(
             seen.append((self.model.training, output.logits.requires_grad, output.logits))
             return output
 
-    monkeypatch.setattr(training_loop, "Inference", Watched)
+    monkeypatch.setattr(forward_passes, "Inference", Watched)
     events = run(speed("inference"), tmp_path / "journal")
     assert len(seen) == 28
     assert not any(training or grad for training, grad, _ in seen)
