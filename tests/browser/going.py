@@ -25,6 +25,10 @@ AT_REST = "[data-testid=stApp][data-test-script-state=notRunning]"
 
 def go(page: Page, address: str) -> None:
     """Polls ten times a second: polling at every frame would take the processor."""
+    if page.url == "about:blank":  # It has no page of ours to go from.
+        page.goto(address)
+        page.locator(AT_REST).wait_for()
+        return
     page.evaluate(GO, address)
     page.wait_for_function("window.hasRun", polling=100)
     page.locator(AT_REST).wait_for()

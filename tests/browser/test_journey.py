@@ -113,20 +113,20 @@ def test_a_person_chooses_environments_and_reads_what_an_upgrade_gains(
 def test_a_person_has_a_stopped_experiment_go_on_from_its_checkpoints(
     page: Page, address: str, folder: DataDir
 ):
-    checkpoints = "&quick.checkpoint_every=20&quick.checkpoints_unit=steps"
+    checkpoints = f"{EAGER}&quick.checkpoint_every=20&quick.checkpoints_unit=steps"
     experiment_id = launch(page, address, num_samples=2400, fields=checkpoints)
     # After step 30 there is a checkpoint of step 20.
     expect(page.get_by_text(re.compile(r"([3-9]\d|\d{3}) / 300 steps")).nth(2)).to_be_visible()
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Stop it").click()
     page.get_by_role("button", name="Resume").click()
-    expect(page.locator(".backend-cards")).to_be_visible()
     resumed = next(
         experiment
         for experiment in experiments(folder)
         if experiment.experiment_id == experiment_id
     )
-    assert {run.state for run in resumed.runs} == {RunState.FINISHED}
+    wait_until(lambda: {run.state for run in resumed.runs} == {RunState.FINISHED})
+    expect(page.locator(".backend-cards")).to_be_visible()
     # More controls, which run if losses decide too little, begin after the others have ended.
     stopped = [run for run in resumed.runs if not re.search(r"[.]control-\d", run.run_id)]
     assert len(stopped) == 3

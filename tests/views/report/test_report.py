@@ -113,7 +113,8 @@ def test_what_compares_something_else_leaves_as_well_and_has_a_report_with_scree
         page = report(store, [EXPERIMENT_ID])
     tables = {name.rpartition(".")[0] for name in made.namelist() if "/tables/" in name}
     assert len(tables) >= 2
-    assert 'class="answer"' in screens(page)[0] and "<h2>What to do</h2>" in screens(page)[-1]
+    assert 'class="answer"' in screens(page)[0]
+    assert any("<h2>What to do</h2>" in screen for screen in screens(page))
 
 
 def the_data(page: str, folder: Path) -> bytes:
