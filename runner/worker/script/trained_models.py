@@ -97,7 +97,10 @@ def _held_by(module: nn.Module, variables: dict[str, Any]) -> str:
 
 
 def is_trainer(module: nn.Module) -> bool:
-    """Whether `forward`, or a method of its class that it calls, mentions `backward`."""
+    """Whether `forward`, or a method of its class that it calls, mentions `backward`. A part of
+    that name, as of a network that reads in both directions, is none of a trainer."""
+    if isinstance(getattr(module, "backward", None), nn.Module):
+        return False
     kind = type(module)
     unread, read = ["forward"], set[str]()
     while unread:

@@ -89,13 +89,12 @@ def test_what_gains_is_confirmed_and_the_script_can_be_changed_so(
     assert ran.stdout == "compiled False\n"
 
 
-def test_what_is_fast_and_wrong_never_wins_and_the_script_is_left_without_a_compiler(
+def test_what_is_fast_and_wrong_never_wins(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shown, _ = tuned(tmp_path, "return None", capfd)
     assert "its losses leave the band of equal trainings" in shown and UNCONFIRMED in shown
-    assert "Do not compile for 20,000 steps" in shown
-    assert "to train without a compiler, change train.py" in shown
+    assert "Nothing worked: none-fused cannot be trusted" in shown
     assert len(list(experiments(DataDir(tmp_path / "data")))) == 1
 
 

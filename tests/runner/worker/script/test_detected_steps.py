@@ -11,6 +11,7 @@ from breakeven.runner.errors import WorkloadError
 from breakeven.runner.specs.experiment import ScriptSpec
 from breakeven.runner.worker.script.detected_steps import DetectedStep, StepDetector
 from breakeven.runner.worker.script.script_optimizers import ScriptOptimizers
+from breakeven.runner.worker.script.trained_models import is_trainer
 from tests.runner.worker.script.scripts import Ran, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("fresh_torch")]
@@ -305,6 +306,19 @@ def test_a_model_that_has_its_optimizer_is_compiled_itself(tmp_path: Path) -> No
     assert ran.losses == kept(ran)
     (note,) = ran.workload["notes"]
     assert "the model to compile is Agent (train.py:" in note
+
+
+class ReadsBothWays(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead, self.backward = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, points: torch.Tensor) -> torch.Tensor:
+        return self.ahead(points) + self.backward(points)
+
+
+def test_a_part_that_is_called_backward_makes_no_trainer() -> None:
+    assert not is_trainer(ReadsBothWays())
 
 
 DISTILLING = """
